@@ -25,7 +25,7 @@ class Ledger {
   explicit Ledger(std::vector<LedgerEntry> entries);  // sorts and merges
 
   const std::vector<LedgerEntry>& entries() const { return entries_; }
-  LedgerEntry total() const;                  // of all phases; phase, src, dst are 0
+  LedgerEntry total() const;  // of all phases; phase, src, dst are 0
   LedgerEntry total(PhaseId phase) const;
   bool operator==(const Ledger&) const = default;
 
