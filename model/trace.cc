@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::string_view kMagic = "#plumb.trace/1";
 constexpr std::string_view kColumns = "rank,phase,lane,op,begin_ns,end_ns,messages,bytes";
-constexpr std::array<std::string_view, 4> kExecutors = {"host", "analytic", "sim", "cuda"};
 constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxRank = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxPhases = 255;

@@ -2,9 +2,11 @@
 // barrier.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/digest.h"
@@ -26,8 +28,10 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
+inline constexpr std::array<std::string_view, 4> kExecutors = {"host", "analytic", "sim", "cuda"};
+
 struct TraceHeader {
-  std::string executor;  // host | analytic | sim | cuda
+  std::string executor;  // one of kExecutors
   std::string version;   // of the program that wrote it
   Digest plan;           // digest of the plan
   std::string program;   // to_string(Program)

@@ -316,6 +316,20 @@ TEST(TraceCsv, RefusesATruncatedFile) {
   for (size_t size = 0; size < text.size(); ++size) EXPECT_NE(problems_of(text.substr(0, size)), "") << size;
 }
 
+TEST(TraceCsv, AMutatedFileIsRefusedOrWrittenBackUnchanged) {
+  int accepted = 0;
+  for (size_t at = 0; at < std::string(kSmallText).size(); ++at) {
+    for (const char* piece : {"", "0", "9", ",", " ", "\n", "-", "."}) {
+      std::string text = kSmallText;
+      text.replace(at, 1, piece);
+      if (!problems_of(text).empty()) continue;
+      ++accepted;
+      ASSERT_EQ(csv_of(trace_of(text)), text) << "at " << at << " '" << piece << "'";
+    }
+  }
+  EXPECT_GT(accepted, 100);  // free text, digests, times and spans have other legal values
+}
+
 TEST(TraceCsv, RefusesControlCharacters) {
   EXPECT_EQ(problems_of(with("#machine: h800\n", "#machine: h800\r\n")),
             "6:15: found control character 0x0d, lines end with a single 0x0a\n");
