@@ -231,9 +231,7 @@ constexpr std::array<std::string_view, 18> kTableColumns = {
     "logical_GB/s", "wire_GB/s", "scale_up_GB/s", "scale_out_GB/s", "sms",        "bottleneck"};
 using TableLine = std::array<std::string, kTableColumns.size()>;
 
-bool is_text_column(size_t c) {
-  return c < 2 || c + 1 == kTableColumns.size();
-}
+bool is_text_column(size_t c) { return c < 2 || c + 1 == kTableColumns.size(); }
 
 TableLine table_line(const Comparison& comparison, const ComparisonRow& row, size_t e) {
   const ComparedTime& time = row.times[e];

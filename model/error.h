@@ -27,7 +27,8 @@ enum class ErrorKind {
   environment = 3,  // missing device, unwritable output, NCCL error, time-out
 };
 
-/// Something that a user, a file or a device can cause. The message says what, where, found value, allowed values.
+/// Something that a user, a file or a device can cause. The message says what, where, found value, allowed
+/// values.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
@@ -50,8 +51,8 @@ struct Problem {
   int length = 1;           // characters to underline from where.column
 };
 
-/// Renders "file:line:column: error: message", the source line and a caret line, for every problem, in order of
-/// position. At most 20 problems of a file are shown in full; the rest are counted.
+/// Renders "file:line:column: error: message", the source line and a caret line, for every problem, in order
+/// of position. At most 20 problems of a file are shown in full; the rest are counted.
 std::string render(const std::vector<Problem>& problems);
 
 /// All problems of one or several input files; what() is render(problems()). Kind: usage.
@@ -70,7 +71,8 @@ template <class... Args>
   throw Error(ErrorKind::usage, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Returns the known name nearest to `name` by edit distance when it is near enough to be a typing error, else "".
+/// Returns the known name nearest to `name` by edit distance when it is near enough to be a typing error,
+/// else "".
 std::string nearest_name(std::string_view name, const std::vector<std::string_view>& known);
 
 [[noreturn]] void check_failed(const char* condition, const char* file, int line, const std::string& message);

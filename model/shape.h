@@ -11,7 +11,8 @@
 namespace plumb {
 
 enum class DType : uint8_t { bf16, fp8_e4m3 };
-/// Encoding of the scale factors beside an fp8 row: one float per block, or four 8-bit exponents in a 4-byte pack.
+/// Encoding of the scale factors beside an fp8 row: one float per block, or four 8-bit exponents in a 4-byte
+/// pack.
 enum class ScaleFormat : uint8_t { fp32, ue8m0 };
 
 std::string_view to_string(DType type);
@@ -34,7 +35,8 @@ struct Shape {
   int64_t total_tokens() const;
   int64_t first_token(Rank r) const;  // sum of tokens of the ranks before r
 
-  /// Bytes of one hidden row as dispatched, without scales, and its number of 4-byte scale packs (0 for bf16).
+  /// Bytes of one hidden row as dispatched, without scales, and its number of 4-byte scale packs (0 for
+  /// bf16).
   int64_t dispatch_row_bytes() const;
   int32_t scale_packs() const;
   /// The record that travels in dispatch, and in combine (always bf16).
@@ -44,8 +46,9 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// Throws Error(usage) that lists every violated limit: found value, allowed values and, for experts % ranks != 0, the
-/// nearest legal numbers of experts; a rank with more tokens than max_tokens is named with count and cap.
+/// Throws Error(usage) that lists every violated limit: found value, allowed values and, for experts % ranks
+/// != 0, the nearest legal numbers of experts; a rank with more tokens than max_tokens is named with count
+/// and cap.
 void validate(const Shape& shape);
 
 /// A Shape with `tokens_per_rank` tokens on each rank and max_tokens equal to it.

@@ -27,9 +27,7 @@ constexpr int64_t kMaxPicosecondNs =
     1'000'000'000'000;  // 1000 s; from here a double may not hold picoseconds
 constexpr size_t kMaxProblems = 100;
 
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 /// Text as it can stand in one line; in a list, without the separator.
 std::string one_line(std::string_view text, bool in_list) {
@@ -416,9 +414,7 @@ void write_csv(std::ostream& out, const Trace& trace) {
   if (!out) throw Error(ErrorKind::environment, "cannot write the trace: disk full or file closed");
 }
 
-Trace read_csv(std::istream& in, const std::string& name) {
-  return Reader(in, name).read();
-}
+Trace read_csv(std::istream& in, const std::string& name) { return Reader(in, name).read(); }
 
 std::vector<LedgerEntry> phase_totals(const Trace& trace) {
   std::vector<LedgerEntry> totals(trace.header.phases.size());

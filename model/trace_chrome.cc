@@ -26,9 +26,7 @@ struct Track {
 
 /// Unique in a rank and above 0, since viewers give thread 0 a meaning of its own. Ordered by phase, then
 /// lane.
-int64_t thread_id(int16_t phase, int16_t lane) {
-  return int64_t{phase} * 65536 + lane + 2;
-}
+int64_t thread_id(int16_t phase, int16_t lane) { return int64_t{phase} * 65536 + lane + 2; }
 
 /// Nanoseconds as exact microseconds.
 std::string us_text(int64_t ns) {

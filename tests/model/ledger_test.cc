@@ -63,9 +63,7 @@ TEST(Ledger, AccountsOpsThatMoveBytesFromSourceToDestination) {
   EXPECT_EQ(account(plan), Ledger({{0, 0, 1, 7, 1100}, {0, 1, 0, 1, 7}, {1, 2, 2, 7, 344}}));
 }
 
-TEST(Ledger, OfAnEmptyPlanIsEmpty) {
-  EXPECT_EQ(account(two_phase_plan()), Ledger());
-}
+TEST(Ledger, OfAnEmptyPlanIsEmpty) { EXPECT_EQ(account(two_phase_plan()), Ledger()); }
 
 TEST(Ledger, DifferenceNamesPhasePairExpectedAndMeasured) {
   const Plan plan = two_phase_plan();

@@ -98,9 +98,7 @@ std::string problems_of(const std::string& text) {
   }
 }
 
-TEST(TraceCsv, WritesExactlyTheDocumentedBytes) {
-  EXPECT_EQ(csv_of(small_trace()), kSmallText);
-}
+TEST(TraceCsv, WritesExactlyTheDocumentedBytes) { EXPECT_EQ(csv_of(small_trace()), kSmallText); }
 
 TEST(TraceCsv, ReadsBackEveryField) {
   const Trace trace = trace_of(kSmallText);
@@ -224,9 +222,7 @@ TEST(TraceCsv, ReportsAStreamThatTakesNoMore) {
   }
 }
 
-TEST(TraceCsv, AcceptsTheTextThatTheRefusalsStartFrom) {
-  EXPECT_EQ(problems_of(kSmallText), "");
-}
+TEST(TraceCsv, AcceptsTheTextThatTheRefusalsStartFrom) { EXPECT_EQ(problems_of(kSmallText), ""); }
 
 TEST(TraceCsv, RefusesAWrongHeader) {
   EXPECT_EQ(problems_of(""), "1:1: found '', expected '#plumb.trace/1'\n");
