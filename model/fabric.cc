@@ -156,6 +156,8 @@ NodeId FabricBuilder::add_node(FabricNode node) {
 }
 
 LinkId FabricBuilder::add_link(FabricLink link) {
+  constexpr size_t kMaxLinks = size_t{1} << 26;  // 2.7 GB: a slip in a dimension, not a machine
+  if (fabric_->links_.size() >= kMaxLinks) fail_usage("fabric: more than {} links", kMaxLinks);
   fabric_->links_.push_back(link);
   return static_cast<LinkId>(fabric_->links_.size()) - 1;
 }
