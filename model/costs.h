@@ -1,5 +1,5 @@
-// Constants of an implementation of dispatch and combine: what calibration fits. Kept apart from the machine, which
-// holds hardware: a costs file names the library (DeepEP V1, V2, ours) that its constants describe.
+// Constants of an implementation of dispatch and combine: what calibration fits. Kept apart from the machine,
+// which holds hardware: a costs file names the library (DeepEP V1, V2, ours) that its constants describe.
 #pragma once
 
 #include <string>

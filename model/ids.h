@@ -13,8 +13,9 @@ using ExpertId = int32_t;  // 0 .. experts-1, kNone = no choice
 
 inline constexpr int32_t kNone = -1;
 
-/// How ranks form scale-up domains: rank = node * scaleup + local. All that a plan builder knows of the machine.
-/// The last node may not be partly filled: ranks % scaleup == 0 (checked where a Grouping is made from input).
+/// How ranks form scale-up domains: rank = node * scaleup + local. All that a plan builder knows of the
+/// machine. The last node may not be partly filled: ranks % scaleup == 0 (checked where a Grouping is made
+/// from input).
 struct Grouping {
   int32_t ranks = 1;
   int32_t scaleup = 1;  // ranks per scale-up domain

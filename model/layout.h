@@ -1,5 +1,6 @@
-// Byte offsets of everything that moves or is reserved: the one home of byte sizes, for plan, buffers and kernels.
-// Device-safe. Sizes are 64-bit. Sources: DeepEP deep_ep/include/deep_ep/common/layout.cuh where a function says so.
+// Byte offsets of everything that moves or is reserved: the one home of byte sizes, for plan, buffers and
+// kernels. Device-safe. Sizes are 64-bit. Sources: DeepEP deep_ep/include/deep_ep/common/layout.cuh where a
+// function says so.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ struct TokenParts {
   bool is_dispatch = true;  // dispatch records also carry source-token id and linked-list positions
 };
 
-/// Offsets and sizes in bytes of one token record: [hidden][scales][expert ids, weights, (source, links)], each part
-/// rounded up to 32. Equal to DeepEP's record wherever DeepEP accepts the shape (hidden bytes a multiple of 32).
-/// H 7168, K 8, fp8 with 56 packs: 7168 + 224 + 128 = 7520 bytes.
+/// Offsets and sizes in bytes of one token record: [hidden][scales][expert ids, weights, (source, links)],
+/// each part rounded up to 32. Equal to DeepEP's record wherever DeepEP accepts the shape (hidden bytes a
+/// multiple of 32). H 7168, K 8, fp8 with 56 packs: 7168 + 224 + 128 = 7520 bytes.
 struct TokenLayout {
   int64_t hidden = 0;
   int64_t hidden_bytes = 0;  // unrounded
@@ -56,8 +57,8 @@ PLUMB_HD constexpr TokenLayout token_layout(const TokenParts& parts) {
   return out;
 }
 
-/// Bytes of the counts that one rank sends one destination before a dispatch: rows for the rank, then rows for each of
-/// its experts, 8 bytes each. Source: DeepEP workspace words (8 bytes a count).
+/// Bytes of the counts that one rank sends one destination before a dispatch: rows for the rank, then rows
+/// for each of its experts, 8 bytes each. Source: DeepEP workspace words (8 bytes a count).
 PLUMB_HD constexpr int64_t notify_bytes(int32_t local_experts) { return 8 * (1 + int64_t{local_experts}); }
 
 /// Bytes of one signal, flag or doorbell write.
@@ -69,5 +70,28 @@ PLUMB_HD constexpr int64_t low_latency_dispatch_bytes(int32_t hidden, bool is_fp
   return 16 + (is_fp8 ? hidden + 4 * ceil_div(hidden, 128) : 2 * int64_t{hidden});
 }
 PLUMB_HD constexpr int64_t low_latency_combine_bytes(int32_t hidden) { return 2 * int64_t{hidden}; }
+
+/// Offset of a part that a record does not hold.
+inline constexpr int64_t kAbsent = -1;
+
+/// The same messages as records: [16: source id][hidden][scales], and [hidden].
+PLUMB_HD constexpr TokenLayout low_latency_dispatch_layout(int32_t hidden, bool is_fp8) {
+  TokenLayout out;
+  out.source = 0;
+  out.hidden = 16;
+  out.hidden_bytes = is_fp8 ? hidden : 2 * int64_t{hidden};
+  out.scales = out.hidden + out.hidden_bytes;
+  out.scales_bytes = is_fp8 ? 4 * ceil_div(hidden, 128) : 0;
+  out.expert_ids = out.weights = out.links = kAbsent;
+  out.record_bytes = low_latency_dispatch_bytes(hidden, is_fp8);
+  return out;
+}
+PLUMB_HD constexpr TokenLayout low_latency_combine_layout(int32_t hidden) {
+  TokenLayout out;
+  out.hidden_bytes = low_latency_combine_bytes(hidden);
+  out.scales = out.expert_ids = out.weights = out.source = out.links = kAbsent;
+  out.record_bytes = out.hidden_bytes;
+  return out;
+}
 
 }  // namespace plumb

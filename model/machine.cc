@@ -17,9 +17,7 @@ constexpr int64_t kMany = 1 << 20;
 constexpr Rates gigabytes(double min, double max) {
   return {gigabytes_per_second(min), gigabytes_per_second(max)};
 }
-constexpr Times times(double min_ns, double max_ns) {
-  return {nanoseconds(min_ns), nanoseconds(max_ns)};
-}
+constexpr Times times(double min_ns, double max_ns) { return {nanoseconds(min_ns), nanoseconds(max_ns)}; }
 
 // Plausible values of today's hardware, narrow enough that bits taken for bytes fall out.
 constexpr Rates kPortRate = gigabytes(10, 150);       // one cable: 80 Gbit/s .. 1.2 Tbit/s
@@ -249,9 +247,7 @@ BytesPerSecond Machine::scale_out_rate() const {
          (static_cast<double>(scale_out.nics_per_node) * scale_out.ports_per_nic / ranks);
 }
 
-Machine read_machine(ConfigMap root, int32_t nodes) {
-  return Reader(root).read(nodes);
-}
+Machine read_machine(ConfigMap root, int32_t nodes) { return Reader(root).read(nodes); }
 
 Machine read_machine(const std::string& path, int32_t nodes) {
   ConfigFile file = ConfigFile::load(path);

@@ -250,8 +250,6 @@ class Checker {
 
 }  // namespace
 
-std::vector<FieldProblem> check_ports(const Machine& machine) {
-  return Checker(machine).run();
-}
+std::vector<FieldProblem> check_ports(const Machine& machine) { return Checker(machine).run(); }
 
 }  // namespace plumb

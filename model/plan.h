@@ -1,5 +1,5 @@
-// The plan: what moves, from where to where, after what. Plain data, 32 bytes an op; one op is all traffic of one
-// (source, destination, phase), never one token.
+// The plan: what moves, from where to where, after what. Plain data, 32 bytes an op; one op is all traffic of
+// one (source, destination, phase), never one token.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ enum class OpKind : uint8_t {
 
 enum class Link : uint8_t { local, scale_up, scale_out };  // class of path; a fabric resolves it to links
 
-/// Which event of an earlier op an edge waits for. `sent`: the source may be reused (seen by the op's issuer);
-/// `arrived`: all data is settled at the destination; `stream`: like arrived, chunk by chunk.
+/// Which event of an earlier op an edge waits for. `sent`: the source may be reused (seen by the op's
+/// issuer); `arrived`: all data is settled at the destination; `stream`: like arrived, chunk by chunk.
 enum class On : uint8_t { sent, arrived, stream };
 
-/// What drives a phase on a rank.
-enum class Engine : uint8_t { none, sm, copy_engine, nic };
+/// What drives a phase on a rank; host: the CPU polls and launches what follows.
+enum class Engine : uint8_t { none, sm, copy_engine, nic, host };
 
 using OpId = int32_t;
 using PhaseId = uint8_t;
@@ -49,8 +49,8 @@ struct Op {
   uint8_t traffic_class = 0;
   Rank src = 0;
   Rank dst = 0;
-  int32_t messages = 0;        // wire messages folded into this op; a reduce: rows written
-  int32_t rows = 0;            // rows moved; a reduce: rows read; a barrier: index of its row in the barrier table
+  int32_t messages = 0;  // wire messages folded into this op; a reduce: rows written
+  int32_t rows = 0;      // rows moved; a reduce: rows read; a barrier: index of its row in the barrier table
   int32_t first_item = kNone;  // its rows in the item table, kNone when not materialised
   int64_t bytes = 0;           // payload and metadata of all its rows
   bool operator==(const Op&) const = default;
@@ -68,7 +68,8 @@ struct Dep {
   bool operator==(const Dep&) const = default;
 };
 
-/// One row of one op. src_slot kNone = zeros. Items of a reduce stand in order of summation, equal dst_slot adjacent.
+/// One row of one op. src_slot kNone = zeros. Items of a reduce stand in order of summation, equal dst_slot
+/// adjacent.
 struct Item {
   int32_t src_slot = 0;
   int32_t dst_slot = 0;
@@ -78,21 +79,23 @@ struct Item {
 struct Phase {
   std::string name;
   Engine engine = Engine::none;
-  int32_t sms = 0;             // SMs of a rank that drive it, 0 = all of the device
-  int32_t qps = 0;             // queue pairs it is spread over
-  int32_t chunk_rows = 0;      // granularity of `stream`
-  int64_t row_bytes = 0;       // bytes of one row of its ops
-  RegionId from = kNoRegion;   // where rows are read
-  RegionId to = kNoRegion;     // where rows are written
-  Seconds duration{};          // of a compute op
+  int32_t sms = 0;                 // SMs of a rank that drive it, 0 = all of the device
+  int32_t qps = 0;                 // queue pairs it is spread over
+  int32_t chunk_rows = 0;          // granularity of `stream`
+  int64_t row_bytes = 0;           // bytes of one row of its ops
+  RegionId from = kNoRegion;       // where rows are read
+  RegionId also_from = kNoRegion;  // its slots follow those of `from`: the biases of the last sum
+  RegionId to = kNoRegion;         // where rows are written
+  Seconds duration{};              // of a compute op
   bool operator==(const Phase&) const = default;
 };
 
-/// A memory area that every rank owns, as an array of equal rows. Well-known names: "input", "received", "expert_out",
-/// "combined", "bias", "counts_out", "counts_in".
+/// A memory area that every rank owns, as an array of equal rows. Well-known names: "input", "received",
+/// "expert_out", "combined", "bias", "counts_out", "counts_in".
 struct Region {
   std::string name;
   int64_t row_bytes = 0;
+  TokenLayout layout{};       // what a row holds when it is a token record; all zero otherwise
   std::vector<int64_t> rows;  // [ranks]; empty when items are not materialised
 };
 
@@ -102,22 +105,28 @@ struct Barrier {
   int32_t members = 0;
 };
 
-/// Ops in topological order with edges to earlier ops. An edge may only use an event that hardware can see at the rank
-/// that issues the waiting op; add() refuses any other.
+/// Ops in topological order with edges to earlier ops. An edge may only use an event that hardware can see at
+/// the rank that issues the waiting op; add() refuses any other.
 class Plan {
  public:
   Plan(Program program, Grouping grouping) : program_(std::move(program)), grouping_(grouping) {}
 
-  /// Building. add() throws LogicError for an edge on a later op, an invisible event, a phase or rank that does not
-  /// exist, or negative sizes; the message names both ops. At most 2^31 - 1 ops, edges and items: Error(usage) beyond.
+  /// Building. add() throws LogicError for an edge on a later op, an invisible event, a phase or rank that
+  /// does not exist, or negative sizes; the message names both ops. At most 2^31 - 1 ops, edges and items:
+  /// Error(usage) beyond.
   PhaseId add_phase(Phase phase);
   RegionId add_region(Region region);
   int32_t add_barrier(Barrier barrier);
   OpId add(const Op& op, std::span<const Dep> deps = {});
-  OpId add(const Op& op, std::initializer_list<Dep> deps) { return add(op, std::span(deps.begin(), deps.size())); }
-  /// Appends a row to the item table; `lane` is the highest top-k position behind the row, the order of summation when
-  /// branches merge in combine. Returns its index.
+  OpId add(const Op& op, std::initializer_list<Dep> deps) {
+    return add(op, std::span(deps.begin(), deps.size()));
+  }
+  /// Appends a row to the item table; `lane` is the highest top-k position behind the row, the order of
+  /// summation when branches merge in combine. Returns its index.
   int32_t add_item(Item item, int8_t lane = 0);
+  /// Declares that each op stands for the traffic of groups of this many adjacent ranks, named by their first
+  /// ranks (coarsen); a put may then start and end at the same name.
+  void set_ranks_per_op(int32_t ranks);
   void reserve(int64_t ops, int64_t deps, int64_t items);
 
   std::span<const Op> ops() const { return ops_; }
@@ -135,13 +144,14 @@ class Plan {
   const std::vector<Barrier>& barriers() const { return barriers_; }
   const Program& program() const { return program_; }
   const Grouping& grouping() const { return grouping_; }
+  int32_t ranks_per_op() const { return ranks_per_op_; }
   bool has_items() const { return !items_.empty(); }
   /// Index of the phase or region of that name, or nothing.
   std::optional<PhaseId> find_phase(std::string_view name) const;
   std::optional<RegionId> find_region(std::string_view name) const;
 
-  /// Of program, grouping, phases, barriers, ops and edges (not of items, which follow from the routing); equal plans
-  /// have equal digests on every machine.
+  /// Of program, grouping, phases, barriers, ops and edges (not of items, which follow from the routing);
+  /// equal plans have equal digests on every machine.
   Digest digest() const;
 
   /// Bytes of memory held.
@@ -150,6 +160,7 @@ class Plan {
  private:
   Program program_;
   Grouping grouping_;
+  int32_t ranks_per_op_ = 1;
   std::vector<Phase> phases_;
   std::vector<Region> regions_;
   std::vector<Barrier> barriers_;

@@ -1,5 +1,6 @@
-// The plan builders, one file each, and the derived plans. A builder makes the ops of rank r from the routing of rank r
-// alone; the plan is their union. What each program moves, and in which order, is written in docs/plan.md.
+// The plan builders, one file each, and the derived plans. A builder makes the ops of rank r from the routing
+// of rank r alone; the plan is their union. What each program moves, and in which order, is written in
+// docs/plan.md.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,8 @@
 
 namespace plumb {
 
-/// What a builder builds from. `items` materialises the rows of each op: needed by the host and cuda executors.
+/// What a builder builds from. `items` materialises the rows of each op: needed by the host and cuda
+/// executors.
 struct BuildInput {
   const Shape& shape;
   const Routing& routing;
@@ -20,7 +22,8 @@ struct BuildInput {
   bool items = false;
 };
 
-/// Builds the plan of input.program. Throws Error(usage) when shape, program and grouping do not fit together.
+/// Builds the plan of input.program. Throws Error(usage) when shape, program and grouping do not fit
+/// together.
 Plan build_plan(const BuildInput& input);
 
 Plan build_dispatch_direct(const BuildInput& input);
