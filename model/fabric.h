@@ -32,7 +32,7 @@ struct FabricLink {
   NodeId from = 0;
   NodeId to = 0;
   Link network = Link::scale_up;  // which class of path uses it
-  bool shared = false;            // a scale_up link that paths of scale_out use too (UnifiedBus: one network for both)
+  bool shared = false;  // a scale_up link that paths of scale_out use too (UnifiedBus: one network for both)
   int16_t cables = 1;
   BytesPerSecond rate{};  // of all its cables together, one direction, payload and headers
   Seconds latency{};      // propagation plus the latency of the node it leads to
@@ -77,7 +77,8 @@ class Fabric {
   Seconds latency(Link network, Rank src, Rank dst) const;
 
   /// Bytes on every link [links] when each demand splits equally over the next links at each hop. Cost grows
-  /// with pairs of first-hop switches, not with demands times paths.
+  /// with demands plus destination switches times links, not with demands times paths. Throws Error(usage)
+  /// for a rank that does not exist, and for a demand without a path, naming both ranks.
   std::vector<double> loads(std::span<const Demand> demands) const;
 
   /// Names both ranks of the first pair (of ranks 0 .. ranks-1) that `network` cannot connect; empty when all
@@ -111,11 +112,13 @@ class FabricBuilder {
   LinkId add_link(FabricLink link);
   /// Lets GPUs pass on traffic of others on that network, as on switchless meshes. Default: they do not.
   void let_gpus_forward(Link network);
-  /// Says that `network` is a full mesh in each dimension: rank r has the digits of r % product in the mixed radix
-  /// `dimensions` (first = fastest), and one link to each rank that differs in one digit. Routes then come from the
-  /// digits, any differing one first, and need no tables. finish() throws LogicError when the links say otherwise.
+  /// Says that `network` is a full mesh in each dimension: rank r has the digits of r % product in the mixed
+  /// radix `dimensions` (first = fastest), and one link to each rank that differs in one digit. Routes then
+  /// come from the digits, any differing one first, and need no tables. finish() throws LogicError when the
+  /// links say otherwise.
   void set_mesh(Link network, std::vector<int32_t> dimensions);
-  /// Computes the routes. Throws Error(usage) when a rank is missing or twice, a link leads nowhere or has no rate.
+  /// Computes the routes. Throws Error(usage) when a rank is missing or twice, a link leads nowhere or has no
+  /// rate.
   Fabric finish() &&;
 
   /// What a network's GPUs do beside sending and receiving.

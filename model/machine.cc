@@ -31,8 +31,8 @@ constexpr Rates kCopyEngineRate = gigabytes(20, 6000);
 constexpr Times kLinkLatency = times(10, 10'000);
 constexpr Times kNicLatency = times(100, 50'000);
 
-/// Reads the parts of a machine; counts that could not be read switch the check of ports off, since it would only
-/// repeat the problem in other words.
+/// Reads the parts of a machine; counts that could not be read switch the check of ports off, since it would
+/// only repeat the problem in other words.
 class Reader {
  public:
   explicit Reader(ConfigMap root) : root_(root) {}
@@ -66,7 +66,8 @@ class Reader {
 
   std::vector<int32_t> counts(ConfigMap& map, std::string_view key, Range<int64_t> range) {
     const auto list = map.integer_list(key, range);
-    if (map.has(key) && list.empty() && map.raw(key).empty()) map.fail(key, fmt::format("'{}' is empty", key));
+    if (map.has(key) && list.empty() && map.raw(key).empty())
+      map.fail(key, fmt::format("'{}' is empty", key));
     if (list.empty()) is_sound_ = false;
     return {list.begin(), list.end()};
   }
@@ -242,7 +243,8 @@ BytesPerSecond Machine::scale_out_rate() const {
         scale_out.port_rate.value * (static_cast<double>(planes->planes) * planes->l2_switches / ranks);
     return std::min(uplinks, scale_up.rate.value);
   }
-  return scale_out.port_rate.value * (static_cast<double>(scale_out.nics_per_node) * scale_out.ports_per_nic / ranks);
+  return scale_out.port_rate.value *
+         (static_cast<double>(scale_out.nics_per_node) * scale_out.ports_per_nic / ranks);
 }
 
 Machine read_machine(ConfigMap root, int32_t nodes) { return Reader(root).read(nodes); }
