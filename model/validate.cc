@@ -74,11 +74,11 @@ class Runner {
       : plan_(plan), factories_(executors) {}
 
   ValidatedRow run(const PublishedRow& row, const RowRule& rule) {
-    ValidatedRow out{.row = row, .family = rule.family, .set = set_of(row, rule)};
+    ValidatedRow out{.row = row, .family = rule.family, .set = set_of(row, rule), .predictions = {}};
     Case setup = describe(row, rule, out.is_assumed);
     for (const auto& [name, factory] : factories_) {
       auto executor = factory(setup.machine->machine, setup.machine->fabric, costs(rule.costs));
-      Prediction prediction{.executor = name};
+      Prediction prediction{.executor = name, .bottleneck = ""};
       double seconds = 0;
       if (row.op != "combine") seconds += measure(*executor, setup, rule, false, prediction);
       if (row.op == "dispatch_combine" || row.op == "dispatch+combine") seconds += rule.pair_gap.value;
@@ -178,7 +178,8 @@ class Runner {
 
   const Load& load(const Case& setup, const RowRule& rule, const Grouping& grouping) {
     if (auto it = loads_.find(setup.load_key); it != loads_.end()) return *it->second;
-    RoutingSpec spec{.kind = RoutingKind::uniform, .seed = plan_.seed};
+    RoutingSpec spec;
+    spec.seed = plan_.seed;
     if (rule.gate_groups > 0) {
       spec.kind = RoutingKind::group_limited;
       spec.groups = rule.gate_groups;
