@@ -59,9 +59,7 @@ PLUMB_HD constexpr TokenLayout token_layout(const TokenParts& parts) {
 
 /// Bytes of the counts that one rank sends one destination before a dispatch: rows for the rank, then rows
 /// for each of its experts, 8 bytes each. Source: DeepEP workspace words (8 bytes a count).
-PLUMB_HD constexpr int64_t notify_bytes(int32_t local_experts) {
-  return 8 * (1 + int64_t{local_experts});
-}
+PLUMB_HD constexpr int64_t notify_bytes(int32_t local_experts) { return 8 * (1 + int64_t{local_experts}); }
 
 /// Bytes of one signal, flag or doorbell write.
 inline constexpr int64_t kSignalBytes = 8;
@@ -71,8 +69,29 @@ inline constexpr int64_t kSignalBytes = 8;
 PLUMB_HD constexpr int64_t low_latency_dispatch_bytes(int32_t hidden, bool is_fp8) {
   return 16 + (is_fp8 ? hidden + 4 * ceil_div(hidden, 128) : 2 * int64_t{hidden});
 }
-PLUMB_HD constexpr int64_t low_latency_combine_bytes(int32_t hidden) {
-  return 2 * int64_t{hidden};
+PLUMB_HD constexpr int64_t low_latency_combine_bytes(int32_t hidden) { return 2 * int64_t{hidden}; }
+
+/// Offset of a part that a record does not hold.
+inline constexpr int64_t kAbsent = -1;
+
+/// The same messages as records: [16: source id][hidden][scales], and [hidden].
+PLUMB_HD constexpr TokenLayout low_latency_dispatch_layout(int32_t hidden, bool is_fp8) {
+  TokenLayout out;
+  out.source = 0;
+  out.hidden = 16;
+  out.hidden_bytes = is_fp8 ? hidden : 2 * int64_t{hidden};
+  out.scales = out.hidden + out.hidden_bytes;
+  out.scales_bytes = is_fp8 ? 4 * ceil_div(hidden, 128) : 0;
+  out.expert_ids = out.weights = out.links = kAbsent;
+  out.record_bytes = low_latency_dispatch_bytes(hidden, is_fp8);
+  return out;
+}
+PLUMB_HD constexpr TokenLayout low_latency_combine_layout(int32_t hidden) {
+  TokenLayout out;
+  out.hidden_bytes = low_latency_combine_bytes(hidden);
+  out.scales = out.expert_ids = out.weights = out.source = out.links = kAbsent;
+  out.record_bytes = out.hidden_bytes;
+  return out;
 }
 
 }  // namespace plumb

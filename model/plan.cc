@@ -19,9 +19,7 @@ std::string describe(OpId id, const Op& op) {
   return fmt::format("op {} ({} {} -> {})", id, to_string(op.kind), op.src, op.dst);
 }
 
-bool is_rank_local(OpKind kind) {
-  return kind != OpKind::put && kind != OpKind::get;
-}
+bool is_rank_local(OpKind kind) { return kind != OpKind::put && kind != OpKind::get; }
 
 /// Whether the rank that issues `later` can see event `on` of `earlier`.
 bool is_visible(const Op& earlier, On on, const Op& later) {
@@ -59,7 +57,9 @@ OpId Plan::add(const Op& op, std::span<const Dep> deps) {
   PLUMB_CHECK(op.src >= 0 && op.src < grouping_.ranks && op.dst >= 0 && op.dst < grouping_.ranks,
               "{} leaves ranks 0 .. {}", describe(id, op), grouping_.ranks - 1);
   PLUMB_CHECK(op.bytes >= 0 && op.messages >= 0 && op.rows >= 0, "{} has a negative size", describe(id, op));
-  PLUMB_CHECK(is_rank_local(op.kind) ? op.src == op.dst && op.link == Link::local : op.src != op.dst,
+  const bool is_self = op.src == op.dst;
+  PLUMB_CHECK(is_rank_local(op.kind) ? is_self && op.link == Link::local
+                                     : op.link != Link::local && (!is_self || ranks_per_op_ > 1),
               "{} does not fit its link {}", describe(id, op), to_string(op.link));
   if (op.kind == OpKind::barrier)
     PLUMB_CHECK(op.rows < static_cast<int32_t>(barriers_.size()), "{} joins barrier {} of {}",
@@ -81,6 +81,11 @@ int32_t Plan::add_item(Item item, int8_t lane) {
   items_.push_back(item);
   lanes_.push_back(lane);
   return static_cast<int32_t>(items_.size() - 1);
+}
+
+void Plan::set_ranks_per_op(int32_t ranks) {
+  PLUMB_CHECK(ops_.empty() && ranks >= 1, "{} ranks per op, {} ops exist", ranks, ops_.size());
+  ranks_per_op_ = ranks;
 }
 
 void Plan::reserve(int64_t ops, int64_t deps, int64_t items) {
@@ -106,6 +111,7 @@ std::optional<RegionId> Plan::find_region(std::string_view name) const {
 Digest Plan::digest() const {
   DigestBuilder digest;
   digest.add(to_string(program_)).add(int64_t{grouping_.ranks}).add(int64_t{grouping_.scaleup});
+  digest.add(int64_t{ranks_per_op_});
   for (const Phase& p : phases_) {
     digest.add(p.name).add(static_cast<int64_t>(p.engine)).add(int64_t{p.sms}).add(int64_t{p.qps});
     digest.add(int64_t{p.chunk_rows}).add(p.row_bytes).add(p.duration.value);

@@ -58,13 +58,9 @@ struct Op {
 static_assert(sizeof(Op) == 32);
 
 /// The rank that issues an op: src of a put, dst of a get, the rank itself otherwise.
-constexpr Rank issuer(const Op& op) {
-  return op.kind == OpKind::get ? op.dst : op.src;
-}
+constexpr Rank issuer(const Op& op) { return op.kind == OpKind::get ? op.dst : op.src; }
 /// The rank at which an op's data settles.
-constexpr Rank target(const Op& op) {
-  return op.dst;
-}
+constexpr Rank target(const Op& op) { return op.dst; }
 
 struct Dep {
   OpId op = 0;
@@ -83,13 +79,14 @@ struct Item {
 struct Phase {
   std::string name;
   Engine engine = Engine::none;
-  int32_t sms = 0;            // SMs of a rank that drive it, 0 = all of the device
-  int32_t qps = 0;            // queue pairs it is spread over
-  int32_t chunk_rows = 0;     // granularity of `stream`
-  int64_t row_bytes = 0;      // bytes of one row of its ops
-  RegionId from = kNoRegion;  // where rows are read
-  RegionId to = kNoRegion;    // where rows are written
-  Seconds duration{};         // of a compute op
+  int32_t sms = 0;                 // SMs of a rank that drive it, 0 = all of the device
+  int32_t qps = 0;                 // queue pairs it is spread over
+  int32_t chunk_rows = 0;          // granularity of `stream`
+  int64_t row_bytes = 0;           // bytes of one row of its ops
+  RegionId from = kNoRegion;       // where rows are read
+  RegionId also_from = kNoRegion;  // its slots follow those of `from`: the biases of the last sum
+  RegionId to = kNoRegion;         // where rows are written
+  Seconds duration{};              // of a compute op
   bool operator==(const Phase&) const = default;
 };
 
@@ -98,6 +95,7 @@ struct Phase {
 struct Region {
   std::string name;
   int64_t row_bytes = 0;
+  TokenLayout layout{};       // what a row holds when it is a token record; all zero otherwise
   std::vector<int64_t> rows;  // [ranks]; empty when items are not materialised
 };
 
@@ -126,6 +124,9 @@ class Plan {
   /// Appends a row to the item table; `lane` is the highest top-k position behind the row, the order of
   /// summation when branches merge in combine. Returns its index.
   int32_t add_item(Item item, int8_t lane = 0);
+  /// Declares that each op stands for the traffic of groups of this many adjacent ranks, named by their first
+  /// ranks (coarsen); a put may then start and end at the same name.
+  void set_ranks_per_op(int32_t ranks);
   void reserve(int64_t ops, int64_t deps, int64_t items);
 
   std::span<const Op> ops() const { return ops_; }
@@ -143,6 +144,7 @@ class Plan {
   const std::vector<Barrier>& barriers() const { return barriers_; }
   const Program& program() const { return program_; }
   const Grouping& grouping() const { return grouping_; }
+  int32_t ranks_per_op() const { return ranks_per_op_; }
   bool has_items() const { return !items_.empty(); }
   /// Index of the phase or region of that name, or nothing.
   std::optional<PhaseId> find_phase(std::string_view name) const;
@@ -158,6 +160,7 @@ class Plan {
  private:
   Program program_;
   Grouping grouping_;
+  int32_t ranks_per_op_ = 1;
   std::vector<Phase> phases_;
   std::vector<Region> regions_;
   std::vector<Barrier> barriers_;

@@ -34,6 +34,7 @@ std::string to_text(const Plan& plan) {
   std::string out = "plumb.plan/1\n";
   out += fmt::format("program {}\n", to_string(plan.program()));
   out += fmt::format("grouping ranks {} scaleup {}\n", plan.grouping().ranks, plan.grouping().scaleup);
+  if (plan.ranks_per_op() > 1) out += fmt::format("ranks_per_op {}\n", plan.ranks_per_op());
   for (size_t i = 0; i < plan.phases().size(); ++i) {
     const Phase& p = plan.phases()[i];
     out += fmt::format("phase {} {} engine {} sms {} qps {} chunk_rows {} row_bytes {}", i, p.name,

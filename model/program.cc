@@ -18,9 +18,7 @@ std::string_view to_string(ProgramKind kind) {
   return kNames[index];
 }
 
-std::string_view to_string(Mode mode) {
-  return mode == Mode::direct ? "direct" : "hybrid";
-}
+std::string_view to_string(Mode mode) { return mode == Mode::direct ? "direct" : "hybrid"; }
 std::string_view to_string(RowPlacement placement) {
   return placement == RowPlacement::staged ? "staged" : "direct";
 }

@@ -18,7 +18,7 @@ class DirectBuilder {
         places_directly_(input.program.placement == RowPlacement::direct),
         gates_rows_(!input.program.cached && (protocol.rows_wait_for_counts || places_directly_)),
         shares_table_(places_directly_ && input.grouping.nodes() == 1),
-        rows_(input, input.items),
+        rows_(input),
         plan_(input.program, input.grouping),
         copy_items_(static_cast<size_t>(input.shape.ranks)) {}
 
@@ -40,7 +40,6 @@ class DirectBuilder {
  private:
   static size_t at(int64_t i) { return static_cast<size_t>(i); }
   int32_t ranks() const { return in_.shape.ranks; }
-  bool has_copy_phase() const { return !places_directly_ || in_.program.expand; }
 
   void add_phases() {
     const int32_t sms = in_.program.num_sms;
@@ -66,32 +65,31 @@ class DirectBuilder {
         placed_phase_ = plan_.add_phase({.name = "placed"});
       }
     }
-    if (in_.grouping.nodes() > 1)
-      stage_phase_ = plan_.add_phase({.name = "stage",
-                                      .engine = Engine::sm,
-                                      .sms = sms,
-                                      .chunk_rows = chunk,
-                                      .row_bytes = record_bytes_,
-                                      .from = kInput,
-                                      .to = kSend});
     const RegionId landing = places_directly_ ? kReceived : kReceive;
-    dispatch_phase_ = plan_.add_phase({.name = "dispatch",
-                                       .engine = Engine::sm,
-                                       .sms = sms,
-                                       .qps = qps,
-                                       .chunk_rows = chunk,
-                                       .row_bytes = record_bytes_,
-                                       .from = kInput,
-                                       .to = landing});
+    const auto rows_phase = [&](std::string name, RegionId from, RegionId to) {
+      return plan_.add_phase({.name = std::move(name),
+                              .engine = Engine::sm,
+                              .sms = sms,
+                              .qps = qps,
+                              .chunk_rows = chunk,
+                              .row_bytes = record_bytes_,
+                              .from = from,
+                              .to = to});
+    };
+    if (in_.grouping.nodes() > 1) {
+      stage_phase_ = rows_phase("stage", kInput, kSend);
+      remote_phase_ = rows_phase("remote", kSend, landing);
+    }
+    dispatch_phase_ = rows_phase("dispatch", kInput, landing);
     if (protocol_.flush_barrier) flush_phase_ = plan_.add_phase({.name = "flush"});
-    if (has_copy_phase())
-      copy_phase_ = plan_.add_phase({.name = "copy",
-                                     .engine = Engine::sm,
-                                     .sms = protocol_.copy_streams ? sms : 0,
-                                     .chunk_rows = chunk,
-                                     .row_bytes = record_bytes_,
-                                     .from = landing,
-                                     .to = kReceived});
+    add_copy_phases(plan_, in_,
+                    {.name = "copy",
+                     .engine = Engine::sm,
+                     .sms = protocol_.copy_streams ? sms : 0,
+                     .chunk_rows = chunk,
+                     .row_bytes = record_bytes_,
+                     .from = landing,
+                     .to = kReceived});
   }
 
   void add_edge_on_enter(Rank r, std::vector<Dep>& deps) const {
@@ -107,9 +105,8 @@ class DirectBuilder {
       deps.clear();
       edges(s, deps);
       for (Rank d = 0; d < ranks(); ++d) {
-        Op op = traffic(phase, s, d, rows_per_op);
+        Op op = row_op(plan_, phase, s, d, rows_per_op);
         op.messages = s == d ? 0 : 1;
-        op.bytes = rows_per_op * notify_row_;
         if (in_.items)
           for (int32_t i = 0; i < rows_per_op; ++i) {
             const int32_t item =
@@ -146,22 +143,6 @@ class DirectBuilder {
                            [&](Rank r, auto& deps) { add_edges_on_arrivals(r, first, deps); });
   }
 
-  Op traffic(PhaseId phase, Rank src, Rank dst, int32_t rows) const {
-    const bool is_self = src == dst;
-    const Link link = is_self                           ? Link::local
-                      : in_.grouping.is_local(src, dst) ? Link::scale_up
-                                                        : Link::scale_out;
-    return {.kind = is_self ? OpKind::copy : OpKind::put,
-            .link = link,
-            .phase = phase,
-            .traffic_class = is_self ? uint8_t{0} : in_.program.traffic_class,
-            .src = src,
-            .dst = dst,
-            .messages = is_self ? 0 : rows,
-            .rows = rows,
-            .bytes = rows * record_bytes_};
-  }
-
   void send_rows() {
     std::vector<int32_t> table;
     std::vector<Copy> copies;
@@ -192,8 +173,7 @@ class DirectBuilder {
     if (!in_.items) return;
     by_destination[at(copy.dst)].push_back(copy);
     // Staged rows land in order of arrival; placed rows land in the first of their final rows.
-    landing[at(copy.dst)].push_back(
-        {.row = places_directly_ ? final_rows[0].row : received_row, .lane = copy.lane});
+    landing[at(copy.dst)].push_back(places_directly_ ? final_rows[0] : FinalRow{received_row, copy.lane});
     auto& copies_out = copy_items_[at(copy.dst)];
     for (size_t i = places_directly_ ? 1 : 0; i < final_rows.size(); ++i)
       copies_out.push_back({{.src_slot = landing[at(copy.dst)].back().row, .dst_slot = final_rows[i].row},
@@ -212,14 +192,15 @@ class DirectBuilder {
     if (stage_phase_ != kNoPhase) stage = add_stage_op(s, copies, gate);
     for (Rank d = 0; d < ranks(); ++d) {
       if (count[at(d)] == 0) continue;
-      Op op = traffic(dispatch_phase_, s, d, count[at(d)]);
+      const bool is_remote = !in_.grouping.is_local(s, d);
+      Op op = row_op(plan_, is_remote ? remote_phase_ : dispatch_phase_, s, d, count[at(d)]);
       for (size_t i = 0; i < by_destination[at(d)].size(); ++i) {
         const int32_t item =
             plan_.add_item({.src_slot = by_destination[at(d)][i].token, .dst_slot = landing[at(d)][i].row},
                            landing[at(d)][i].lane);
         if (i == 0) op.first_item = item;
       }
-      if (op.link == Link::scale_out && stage != kNone)
+      if (is_remote)
         plan_.add(op, {{stage, On::stream}});
       else
         plan_.add(op, gate);
@@ -228,7 +209,7 @@ class DirectBuilder {
 
   /// Rows that leave the node are first copied into the registered send buffer, once each.
   OpId add_stage_op(Rank s, const std::vector<Copy>& copies, std::span<const Dep> gate) {
-    Op op = traffic(stage_phase_, s, s, 0);
+    Op op = row_op(plan_, stage_phase_, s, s, 0);
     int32_t last_token = kNone;
     for (const Copy& copy : copies) {
       if (copy.token == last_token || in_.grouping.is_local(s, copy.dst)) continue;
@@ -243,7 +224,6 @@ class DirectBuilder {
   }
 
   void place_rows() {
-    if (!has_copy_phase()) return;
     const std::vector<std::vector<Dep>> arrivals =
         protocol_.copy_streams ? stream_edges() : std::vector<std::vector<Dep>>();
     std::vector<Dep> deps;
@@ -252,7 +232,7 @@ class DirectBuilder {
       if (!flush_.empty()) deps.push_back({flush_[at(r)], On::arrived});
       if (!arrivals.empty()) deps = arrivals[at(r)];
       if (!counts_.empty()) deps.push_back({counts_[at(r)], On::arrived});
-      add_copy_op(plan_, copy_phase_, r, rows_, in_, copy_items_[at(r)], deps);
+      add_copy_ops(plan_, r, rows_, in_, copy_items_[at(r)], deps);
     }
   }
 
@@ -274,20 +254,23 @@ class DirectBuilder {
     const int64_t table_rows = shares_table_ ? int64_t{ranks()} * ranks() : ranks();
     const auto tokens = rows_of([this](Rank r) { return int64_t{in_.shape.tokens[at(r)]}; });
     const auto pairs = rows_of([this](Rank) { return int64_t{ranks()}; });
-    plan_.add_region({.name = "input", .row_bytes = record_bytes_, .rows = tokens});
+    const TokenLayout record = in_.shape.dispatch_layout();
+    plan_.add_region({.name = "input", .row_bytes = record_bytes_, .layout = record, .rows = tokens});
     plan_.add_region({.name = "counts_out", .row_bytes = notify_row_, .rows = pairs});
     plan_.add_region(
         {.name = "counts_in", .row_bytes = notify_row_, .rows = rows_of([&](Rank) { return table_rows; })});
     plan_.add_region({.name = "offsets_out", .row_bytes = notify_row_, .rows = pairs});
     plan_.add_region({.name = "offsets_in", .row_bytes = notify_row_, .rows = pairs});
-    plan_.add_region({.name = "send", .row_bytes = record_bytes_, .rows = tokens});
+    plan_.add_region({.name = "send", .row_bytes = record_bytes_, .layout = record, .rows = tokens});
     plan_.add_region(
         {.name = "receive",
          .row_bytes = record_bytes_,
+         .layout = record,
          .rows = rows_of([this](Rank r) { return int64_t{places_directly_ ? 0 : rows_.received(r)}; })});
-    plan_.add_region({.name = "received", .row_bytes = record_bytes_, .rows = rows_of([this](Rank r) {
-                                                                        return rows_.tensor_rows(r);
-                                                                      })});
+    plan_.add_region(
+        {.name = "received", .row_bytes = record_bytes_, .layout = record, .rows = rows_of([this](Rank r) {
+                                                                             return rows_.tensor_rows(r);
+                                                                           })});
   }
 
   static constexpr RegionId kInput = 0, kCountsOut = 1, kCountsIn = 2, kOffsetsOut = 3, kOffsetsIn = 4,
@@ -304,9 +287,9 @@ class DirectBuilder {
       shares_table_;  // one node: everybody learns all counts in one step, instead of counts and offsets
   FinalRows rows_;
   Plan plan_;
-  PhaseId enter_phase_ = kNoPhase, notify_phase_ = kNoPhase, counts_phase_ = kNoPhase,
-          offsets_phase_ = kNoPhase, placed_phase_ = kNoPhase, stage_phase_ = kNoPhase,
-          dispatch_phase_ = kNoPhase, flush_phase_ = kNoPhase, copy_phase_ = kNoPhase;
+  PhaseId enter_phase_ = kNoPhase, remote_phase_ = kNoPhase, notify_phase_ = kNoPhase,
+          counts_phase_ = kNoPhase, offsets_phase_ = kNoPhase, placed_phase_ = kNoPhase,
+          stage_phase_ = kNoPhase, dispatch_phase_ = kNoPhase, flush_phase_ = kNoPhase;
   std::vector<OpId> enter_, counts_, placed_, flush_;  // [ranks], empty when the protocol has no such step
   std::vector<OpId> first_put_;  // [ranks + 1]: first op of the rank's stage and dispatch ops
   std::vector<std::vector<LanedItem>> copy_items_;  // [ranks]
@@ -318,8 +301,6 @@ Plan build_direct(const BuildInput& input, const Protocol& protocol) {
   return DirectBuilder(input, protocol).build();
 }
 
-Plan build_dispatch_direct(const BuildInput& input) {
-  return build_direct(input, Protocol{});
-}
+Plan build_dispatch_direct(const BuildInput& input) { return build_direct(input, Protocol{}); }
 
 }  // namespace plumb

@@ -25,7 +25,7 @@ class HybridBuilder {
         record_bytes_(input.shape.dispatch_layout().record_bytes),
         notify_row_(notify_bytes(input.shape.local_experts())),
         places_directly_(input.program.placement == RowPlacement::direct),
-        rows_(input, input.items),
+        rows_(input),
         plan_(input.program, input.grouping),
         rail_(at(ranks())),
         rail_rows_(at(ranks())),
@@ -53,7 +53,6 @@ class HybridBuilder {
   static size_t at(int64_t i) { return static_cast<size_t>(i); }
   const Grouping& grouping() const { return in_.grouping; }
   int32_t ranks() const { return in_.shape.ranks; }
-  bool has_copy_phase() const { return !places_directly_ || in_.program.expand; }
   bool gates_rail() const { return !in_.program.cached && protocol_.rows_wait_for_counts; }
   bool gates_forward() const { return !in_.program.cached && places_directly_; }
 
@@ -96,37 +95,21 @@ class HybridBuilder {
     const RegionId landing = places_directly_ ? kReceived : kReceive;
     forward_phase_ = rows_phase("forward", kRailReceive, landing);
     if (protocol_.flush_barrier) flush_phase_ = plan_.add_phase({.name = "flush"});
-    if (has_copy_phase())
-      copy_phase_ = plan_.add_phase({.name = "copy",
-                                     .engine = Engine::sm,
-                                     .sms = protocol_.copy_streams ? sms : 0,
-                                     .chunk_rows = chunk,
-                                     .row_bytes = record_bytes_,
-                                     .from = landing,
-                                     .to = kReceived});
-  }
-
-  Op traffic(PhaseId phase, Rank src, Rank dst, int32_t rows, int64_t row_bytes) const {
-    const bool is_self = src == dst;
-    const Link link = is_self                         ? Link::local
-                      : grouping().is_local(src, dst) ? Link::scale_up
-                                                      : Link::scale_out;
-    return {.kind = is_self ? OpKind::copy : OpKind::put,
-            .link = link,
-            .phase = phase,
-            .traffic_class = is_self ? uint8_t{0} : in_.program.traffic_class,
-            .src = src,
-            .dst = dst,
-            .messages = is_self ? 0 : rows,
-            .rows = rows,
-            .bytes = rows * row_bytes};
+    add_copy_phases(plan_, in_,
+                    {.name = "copy",
+                     .engine = Engine::sm,
+                     .sms = protocol_.copy_streams ? sms : 0,
+                     .chunk_rows = chunk,
+                     .row_bytes = record_bytes_,
+                     .from = landing,
+                     .to = kReceived});
   }
 
   /// An op that carries `count` rows of counts in one message; slots(i) are the slots of row i.
   template <class Slots>
   OpId add_counts_op(PhaseId phase, Rank src, Rank dst, int32_t count, std::span<const Dep> deps,
                      Slots slots) {
-    Op op = traffic(phase, src, dst, count, notify_row_);
+    Op op = row_op(plan_, phase, src, dst, count);
     op.messages = src == dst ? 0 : 1;
     for (int32_t i = 0; in_.items && i < count; ++i) {
       const int32_t item = plan_.add_item(slots(i));
@@ -225,8 +208,10 @@ class HybridBuilder {
       ++forward_count_[at(f) * at(grouping().scaleup) + at(grouping().local(copy.dst))];
       const auto final_rows = rows_.next(copy, std::span(table).subspan(at(copy.token) * topk, topk));
       if (!in_.items) continue;
-      forwarded_[at(f)].push_back(
-          {.slot = slot, .dst = copy.dst, .lane = copy.lane, .first_row = final_rows[0].row});
+      forwarded_[at(f)].push_back({.slot = slot,
+                                   .dst = copy.dst,
+                                   .lane = places_directly_ ? final_rows[0].lane : copy.lane,
+                                   .first_row = final_rows[0].row});
       // Kept under (forwarder, order of arrival) until the landing slot is known.
       final_rows_[at(f)].emplace_back(final_rows.begin(), final_rows.end());
     }
@@ -241,7 +226,7 @@ class HybridBuilder {
       gate.push_back({enter_[at(s)], On::arrived});
     OpId stage = kNone;
     if (staged > 0) {
-      Op op = traffic(stage_phase_, s, s, staged, record_bytes_);
+      Op op = row_op(plan_, stage_phase_, s, s, staged);
       if (in_.items) op.first_item = add_stage_items(s, by_node);
       stage = plan_.add(op, gate);
     }
@@ -250,8 +235,7 @@ class HybridBuilder {
       if (rows.empty()) continue;
       const bool is_own = n == grouping().node(s);
       const Rank f = grouping().rank(n, grouping().local(s));
-      Op op = traffic(is_own ? bypass_phase_ : rail_phase_, s, f, static_cast<int32_t>(rows.size()),
-                      record_bytes_);
+      Op op = row_op(plan_, is_own ? bypass_phase_ : rail_phase_, s, f, static_cast<int32_t>(rows.size()));
       int32_t slot = rail_rows_[at(f)] - op.rows;
       for (size_t i = 0; in_.items && i < rows.size(); ++i) {
         const int32_t item = plan_.add_item({.src_slot = rows[i].first, .dst_slot = slot++}, rows[i].second);
@@ -291,7 +275,7 @@ class HybridBuilder {
         const int32_t count = forward_count_[at(f) * scaleup + j];
         if (count == 0) continue;
         const Rank d = grouping().rank(grouping().node(f), static_cast<int32_t>(j));
-        Op op = traffic(forward_phase_, f, d, count, record_bytes_);
+        Op op = row_op(plan_, forward_phase_, f, d, count);
         if (in_.items) op.first_item = add_forward_items(f, d, landed[at(d)]);
         arrivals_[at(d)].push_back({plan_.add(op, deps), On::stream});
       }
@@ -316,14 +300,13 @@ class HybridBuilder {
   }
 
   void place_rows() {
-    if (!has_copy_phase()) return;
     std::vector<Dep> deps;
     for (Rank r = 0; r < ranks(); ++r) {
       deps.clear();
       if (!flush_.empty()) deps.push_back({flush_[at(r)], On::arrived});
       if (protocol_.copy_streams) deps = arrivals_[at(r)];
       if (!counts_.empty()) deps.push_back({counts_[at(r)], On::arrived});
-      add_copy_op(plan_, copy_phase_, r, rows_, in_, copy_items_[at(r)], deps);
+      add_copy_ops(plan_, r, rows_, in_, copy_items_[at(r)], deps);
     }
   }
 
@@ -331,7 +314,8 @@ class HybridBuilder {
     const int64_t scaleup = grouping().scaleup;
     const int64_t nodes = grouping().nodes();
     const auto add = [&](std::string name, int64_t row_bytes, auto rows) {
-      Region region{.name = std::move(name), .row_bytes = row_bytes, .rows = {}};
+      Region region{.name = std::move(name), .row_bytes = row_bytes, .layout = {}, .rows = {}};
+      if (row_bytes == record_bytes_) region.layout = in_.shape.dispatch_layout();
       if (in_.items)
         for (Rank r = 0; r < ranks(); ++r) region.rows.push_back(rows(r));
       plan_.add_region(std::move(region));
@@ -363,7 +347,7 @@ class HybridBuilder {
   Plan plan_;
   PhaseId enter_phase_{}, notify_phase_{}, counts_rail_phase_{}, notify_node_phase_{}, counts_phase_{},
       offsets_phase_{}, placed_phase_{}, stage_phase_{}, bypass_phase_{}, rail_phase_{}, forward_phase_{},
-      flush_phase_{}, copy_phase_{};
+      flush_phase_{};
   std::vector<OpId> enter_, counts_, placed_, flush_;  // [ranks], empty when the protocol has no such step
   std::vector<std::vector<Dep>> rail_;                 // [forwarder]: its arrivals
   std::vector<int32_t> rail_rows_;                     // [forwarder]: rows in rail_receive so far
@@ -381,8 +365,6 @@ Plan build_hybrid(const BuildInput& input, const Protocol& protocol) {
   return HybridBuilder(input, protocol).build();
 }
 
-Plan build_dispatch_hybrid(const BuildInput& input) {
-  return build_hybrid(input, Protocol{});
-}
+Plan build_dispatch_hybrid(const BuildInput& input) { return build_hybrid(input, Protocol{}); }
 
 }  // namespace plumb

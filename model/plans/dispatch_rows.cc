@@ -36,13 +36,14 @@ void list_copies(const Shape& shape, std::span<const int32_t> table, std::vector
   }
 }
 
-FinalRows::FinalRows(const BuildInput& input, bool need_rows)
+FinalRows::FinalRows(const BuildInput& input, bool expand, int32_t alignment)
     : shape_(input.shape),
-      expand_(input.program.expand),
+      expand_(expand),
+      alignment_(alignment),
       received_(static_cast<size_t>(input.shape.ranks)),
       selections_(static_cast<size_t>(input.shape.ranks)),
       expert_count_(static_cast<size_t>(input.shape.experts)) {
-  if (!need_rows || !expand_) return;
+  if (!input.items || !expand_) return;
   std::vector<int32_t> counts(expert_count_.size());
   std::vector<int32_t> table;
   for (Rank s = 0; s < shape_.ranks; ++s) {
@@ -56,7 +57,7 @@ FinalRows::FinalRows(const BuildInput& input, bool need_rows)
   for (ExpertId e = 0; e < shape_.experts; ++e) {
     if (e % local_experts == 0) next_row = 0;
     expert_begin_[static_cast<size_t>(e)] = static_cast<int32_t>(next_row);
-    next_row += round_up(counts[static_cast<size_t>(e)], shape_.alignment);
+    next_row += round_up(counts[static_cast<size_t>(e)], alignment_);
     PLUMB_CHECK(next_row <= INT32_MAX, "rank {} would receive {} rows", e / local_experts, next_row);
   }
 }
@@ -82,7 +83,7 @@ int64_t FinalRows::tensor_rows(Rank r) const {
   if (!expand_) return received_[static_cast<size_t>(r)];
   int64_t rows = 0;
   for (int32_t e = 0; e < shape_.local_experts(); ++e)
-    rows += round_up(expert_count_[static_cast<size_t>(r * shape_.local_experts() + e)], shape_.alignment);
+    rows += round_up(expert_count_[static_cast<size_t>(r * shape_.local_experts() + e)], alignment_);
   return rows;
 }
 
@@ -92,30 +93,62 @@ std::vector<int32_t> FinalRows::gap_rows(Rank r) const {
   int64_t begin = 0;
   for (int32_t e = 0; e < shape_.local_experts(); ++e) {
     const int32_t count = expert_count_[static_cast<size_t>(r * shape_.local_experts() + e)];
-    const int64_t end = begin + round_up(count, shape_.alignment);
+    const int64_t end = begin + round_up(count, alignment_);
     for (int64_t row = begin + count; row < end; ++row) gaps.push_back(static_cast<int32_t>(row));
     begin = end;
   }
   return gaps;
 }
 
-void add_copy_op(Plan& plan, PhaseId phase, Rank r, const FinalRows& rows, const BuildInput& input,
-                 std::span<const LanedItem> items, std::span<const Dep> deps) {
-  const bool is_placed = input.program.placement == RowPlacement::direct;  // first rows are in place already
-  const int64_t gaps = input.program.zero_padding ? rows.tensor_rows(r) - rows.selections(r) : 0;
-  const int64_t moved =
-      input.program.expand ? rows.selections(r) - (is_placed ? rows.received(r) : 0) : rows.received(r);
-  Op op{.kind = OpKind::copy, .phase = phase, .src = r, .dst = r};
-  op.rows = static_cast<int32_t>(moved + gaps);
-  op.bytes = op.rows * plan.phases()[phase].row_bytes;
-  const auto add = [&](Item item, int8_t lane) {
-    const int32_t index = plan.add_item(item, lane);
-    if (op.first_item == kNone) op.first_item = index;
-  };
-  for (const auto& [item, lane] : items) add(item, lane);
-  if (input.items && input.program.zero_padding)
-    for (const int32_t row : rows.gap_rows(r)) add({.src_slot = kNone, .dst_slot = row}, 0);
-  if (op.rows > 0) plan.add(op, deps);
+Op row_op(const Plan& plan, PhaseId phase, Rank src, Rank dst, int32_t rows) {
+  const bool is_self = src == dst;
+  const Link link = is_self                              ? Link::local
+                    : plan.grouping().is_local(src, dst) ? Link::scale_up
+                                                         : Link::scale_out;
+  return {.kind = is_self ? OpKind::copy : OpKind::put,
+          .link = link,
+          .phase = phase,
+          .traffic_class = is_self ? uint8_t{0} : plan.program().traffic_class,
+          .src = src,
+          .dst = dst,
+          .messages = is_self ? 0 : rows,
+          .rows = rows,
+          .bytes = rows * plan.phases()[phase].row_bytes};
+}
+
+void add_copy_phases(Plan& plan, const BuildInput& input, const Phase& copy) {
+  if (input.program.placement == RowPlacement::staged || input.program.expand) plan.add_phase(copy);
+  if (!input.program.zero_padding) return;
+  Phase pad = copy;
+  pad.name = "pad";
+  pad.from = kNoRegion;
+  plan.add_phase(pad);
+}
+
+void add_copy_ops(Plan& plan, Rank r, const FinalRows& rows, const BuildInput& input,
+                  std::span<const LanedItem> items, std::span<const Dep> deps) {
+  if (const auto phase = plan.find_phase("copy")) {
+    const bool is_placed =
+        input.program.placement == RowPlacement::direct;  // first rows are in place already
+    const int32_t moved =
+        input.program.expand ? rows.selections(r) - (is_placed ? rows.received(r) : 0) : rows.received(r);
+    Op op = row_op(plan, *phase, r, r, moved);
+    for (const auto& [item, lane] : items) {
+      const int32_t index = plan.add_item(item, lane);
+      if (op.first_item == kNone) op.first_item = index;
+    }
+    if (moved > 0) plan.add(op, deps);
+  }
+  if (const auto phase = plan.find_phase("pad")) {
+    const auto gaps = static_cast<int32_t>(rows.tensor_rows(r) - rows.selections(r));
+    Op op = row_op(plan, *phase, r, r, gaps);
+    if (input.items)
+      for (const int32_t row : rows.gap_rows(r)) {
+        const int32_t index = plan.add_item({.src_slot = kNone, .dst_slot = row});
+        if (op.first_item == kNone) op.first_item = index;
+      }
+    if (gaps > 0) plan.add(op, deps);
+  }
 }
 
 std::vector<OpId> add_barrier_ops(Plan& plan, PhaseId phase, bool per_node, const EdgesOf& edges) {
@@ -133,6 +166,27 @@ std::vector<OpId> add_barrier_ops(Plan& plan, PhaseId phase, bool per_node, cons
         plan.add({.kind = OpKind::barrier, .phase = phase, .src = r, .dst = r, .rows = barrier}, deps));
   }
   return ops;
+}
+
+std::vector<std::vector<Dep>> add_signals(Plan& plan, PhaseId phase, PhaseId data, int32_t flags) {
+  const auto ranks = static_cast<size_t>(plan.grouping().ranks);
+  std::vector<OpId> data_op(ranks * ranks, kNone);
+  for (size_t id = 0; id < plan.ops().size(); ++id) {
+    const Op& op = plan.ops()[id];
+    if (op.phase == data)
+      data_op[static_cast<size_t>(op.src) * ranks + static_cast<size_t>(op.dst)] = static_cast<OpId>(id);
+  }
+  std::vector<std::vector<Dep>> arrivals(ranks);
+  for (size_t pair = 0; pair < data_op.size(); ++pair) {
+    const auto src = static_cast<Rank>(pair / ranks);
+    const auto dst = static_cast<Rank>(pair % ranks);
+    Op op = row_op(plan, phase, src, dst, flags);
+    if (plan.program().rdma_only && src != dst) op.link = Link::scale_out;
+    std::vector<Dep> deps;
+    if (data_op[pair] != kNone) deps.push_back({data_op[pair], On::sent});
+    arrivals[static_cast<size_t>(dst)].push_back({plan.add(op, deps), On::arrived});
+  }
+  return arrivals;
 }
 
 std::vector<OpId> add_wait_ops(Plan& plan, PhaseId phase, const EdgesOf& edges) {

@@ -34,8 +34,11 @@ struct FinalRow {
 /// expert chosen, grouped by expert, each group starting at a multiple of shape.alignment.
 class FinalRows {
  public:
-  /// `need_rows` false: only counts are kept, and next() returns no rows in the expand layout.
-  FinalRows(const BuildInput& input, bool need_rows);
+  /// The layout that input.program asks for. Without input.items only counts are kept: next() returns no rows
+  /// in the expand layout.
+  explicit FinalRows(const BuildInput& input)
+      : FinalRows(input, input.program.expand, input.shape.alignment) {}
+  FinalRows(const BuildInput& input, bool expand, int32_t alignment);
 
   /// Rows of the next copy for `dst`; `choices`: its top-k row. Plain layout: one FinalRow with the copy's
   /// lane.
@@ -49,6 +52,7 @@ class FinalRows {
  private:
   const Shape& shape_;
   bool expand_;
+  int32_t alignment_;
   std::vector<int32_t> received_;      // [ranks]
   std::vector<int32_t> selections_;    // [ranks]
   std::vector<int32_t> expert_count_;  // [experts], so far
@@ -58,10 +62,17 @@ class FinalRows {
 
 using LanedItem = std::pair<Item, int8_t>;
 
-/// Adds the last local step of rank r: out of the receive area, into expert groups, zeros into the gaps.
+/// An op of `rows` rows of the phase's size: a put on the link class between both ranks, or a local copy when
+/// they are one. Messages: one per row, none for a copy.
+Op row_op(const Plan& plan, PhaseId phase, Rank src, Rank dst, int32_t rows);
+
+/// Adds the phases of the last local step: "copy" (when rows are not in place yet) and "pad" (zero padding).
+void add_copy_phases(Plan& plan, const BuildInput& input, const Phase& copy);
+
+/// Adds the last local step of rank r: out of the receive area, into expert groups; zeros into the gaps.
 /// `items`: its rows, empty when rows are not materialised. No op when there is nothing to move.
-void add_copy_op(Plan& plan, PhaseId phase, Rank r, const FinalRows& rows, const BuildInput& input,
-                 std::span<const LanedItem> items, std::span<const Dep> deps);
+void add_copy_ops(Plan& plan, Rank r, const FinalRows& rows, const BuildInput& input,
+                  std::span<const LanedItem> items, std::span<const Dep> deps);
 
 /// How a library's dispatch synchronises; the builders differ in nothing else.
 struct Protocol {
@@ -80,6 +91,10 @@ using EdgesOf = std::function<void(Rank r, std::vector<Dep>& deps)>;
 /// Adds one barrier op per rank to `phase`: one team of all ranks, or one per node. Returns the op of each
 /// rank.
 std::vector<OpId> add_barrier_ops(Plan& plan, PhaseId phase, bool per_node, const EdgesOf& edges);
+/// Low latency: after its rows (ops of phase `data`) every rank sends every rank `flags` signals. Returns
+/// what each rank waits for: [ranks].
+std::vector<std::vector<Dep>> add_signals(Plan& plan, PhaseId phase, PhaseId data, int32_t flags);
+
 /// Adds one wait op per rank.
 std::vector<OpId> add_wait_ops(Plan& plan, PhaseId phase, const EdgesOf& edges);
 
