@@ -14,7 +14,8 @@ enum class RandomStream : uint64_t {
   placement = 4,
   network = 5,
   faults = 6,
-  test = 7
+  test = 7,
+  workload = 8,
 };
 
 /// xoshiro256** (Blackman and Vigna, 2018) seeded by SplitMix64 from (seed, stream, index): e.g. index =

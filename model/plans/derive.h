@@ -18,9 +18,14 @@ Plan reverse(const Plan& dispatch, const Shape& shape, const Program& program);
 /// other ops.
 Plan without(const Plan& plan, std::string_view phase);
 
-/// `first`, then `second`, joined on each rank: ops of `second` without edges wait for the rank's last op of
-/// `first`.
-Plan append(const Plan& first, const Plan& second);
+/// `first`, then on each rank a compute op of phase `between`, then `second`: the compute op waits for the
+/// rank's last ops of `first`, and ops of `second` without edges wait for it. `between` writes to the region
+/// "expert_out" when there is one. Conserves the ops of both.
+Plan append(const Plan& first, const Plan& second, Phase between);
+
+/// Both plans at once, with no edge between them; the phases and regions of `second` get `prefix` before
+/// their names. Conserves the ops of both.
+Plan overlay(const Plan& first, const Plan& second, std::string_view prefix);
 
 /// Merges the traffic of groups of `ranks_per_group` adjacent ranks into one op per (phase, source group,
 /// destination group), for huge simulations. Conserves bytes and messages per (phase, source group,
