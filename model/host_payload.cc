@@ -138,9 +138,16 @@ void HostBatch::write_row(const RowFormat& format, Rank rank, int32_t token, std
   }
 }
 
-void HostBatch::write_raw(Rank rank, int64_t slot, std::span<std::byte> row) const {
-  Random random(seed_, RandomStream::payload,
-                (uint64_t{3} << 62) | (static_cast<uint64_t>(rank) << 40) | static_cast<uint64_t>(slot));
+void HostBatch::write_raw(Rank rank, int64_t slot, bool is_bf16, std::span<std::byte> row) const {
+  const uint64_t index =
+      (uint64_t{3} << 62) | (static_cast<uint64_t>(rank) << 40) | static_cast<uint64_t>(slot);
+  if (is_bf16) {
+    std::vector<float> values(row.size() / 2);
+    fill_random(index, values);
+    store_bf16(values, 0, row);
+    return;
+  }
+  Random random(seed_, RandomStream::payload, index);
   for (size_t i = 0; i < row.size(); i += 8) {
     const uint64_t bits = random.next();
     std::memcpy(row.data() + i, &bits, std::min(row.size() - i, sizeof bits));
@@ -324,7 +331,9 @@ class Filler {
     else if (name == "expert_out")
       fill_expert_out(region);
     else
-      each_row(region, [&](Rank r, int64_t slot, auto row) { batch_.write_raw(r, slot, row); });
+      each_row(region, [&](Rank r, int64_t slot, auto row) {
+        batch_.write_raw(r, slot, plan_.program().kind == ProgramKind::reduce_scatter, row);
+      });
   }
 
  private:

@@ -52,8 +52,8 @@ class HostBatch {
   /// Writes one record of `format`: x, scales, and whatever metadata the format has. The
   /// weight of a masked choice is written as 0: nobody reads the one that the caller passed.
   void write_row(const RowFormat& format, Rank rank, int32_t token, std::span<std::byte> row) const;
-  /// Fills bytes of regions without a meaning of their own, by (rank, slot).
-  void write_raw(Rank rank, int64_t slot, std::span<std::byte> row) const;
+  /// Fills a row that is no record, by (rank, slot): any bytes, or bf16 values where rows will be summed.
+  void write_raw(Rank rank, int64_t slot, bool is_bf16, std::span<std::byte> row) const;
 
  private:
   void fill_random(uint64_t index, std::span<float> out) const;

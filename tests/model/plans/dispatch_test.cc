@@ -1,36 +1,8 @@
 // Dispatch plans deliver what the definition says: against brute force, and against the published vectors.
-#include "tests/model/host_case.h"
-
-#include <fstream>
-
-#include <nlohmann/json.hpp>
+#include "tests/model/golden.h"
 
 namespace plumb::test {
 namespace {
-
-nlohmann::json golden(const char* section) {
-  std::ifstream file(std::string(PLUMB_SOURCE_DIR) + "/tests/model/deepep_golden.json");
-  return nlohmann::json::parse(file).at(section);
-}
-
-/// The batch of the section `functional`: 4 ranks, 8 experts, top-3, every row x repeated over `hidden`.
-HostCase functional_case() {
-  const auto section = golden("functional");
-  HostCase c;
-  c.shape = uniform_shape(4, 8, 3, 0, 32);
-  c.shape.max_tokens = 4;
-  c.shape.dispatch_type = DType::bf16;
-  const auto x = section.at("x").get<std::vector<std::vector<float>>>();
-  for (size_t r = 0; r < 4; ++r) {
-    c.shape.tokens[r] = static_cast<int32_t>(x[r].size());
-    for (const auto& row : section.at("topk_idx")[r])
-      for (const auto& id : row) c.table.push_back(id);
-  }
-  c.values.x = [x](Rank r, int32_t t, std::span<float> out) {
-    std::fill(out.begin(), out.end(), x[static_cast<size_t>(r)][static_cast<size_t>(t)]);
-  };
-  return c;
-}
 
 TEST(DispatchPlan, RandomCasesDeliverTheDefinition) {
   for (uint32_t seed = 1; seed <= 500; ++seed) {
@@ -89,7 +61,8 @@ TEST(DispatchPlan, FunctionalVectors) {
 /// Rows that one phase moves between different ranks, or inside ranks.
 int64_t rows_of(const Plan& plan, std::string_view phase, bool inside) {
   int64_t rows = 0;
-  for (const LedgerEntry& entry : account(plan).entries())
+  const Ledger ledger = account(plan);
+  for (const LedgerEntry& entry : ledger.entries())
     if (plan.phases()[entry.phase].name == phase && (entry.src == entry.dst) == inside)
       rows += entry.bytes / plan.phases()[entry.phase].row_bytes;
   return rows;
