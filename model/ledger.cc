@@ -2,18 +2,24 @@
 #include "model/ledger.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "model/error.h"
 
 namespace plumb {
 namespace {
 
-auto key(const LedgerEntry& entry) {
-  return std::tie(entry.phase, entry.src, entry.dst);
+/// Source and destination as one number, in the order of (src, dst) for ranks >= 0.
+uint64_t pair_key(const LedgerEntry& entry) {
+  return uint64_t{static_cast<uint32_t>(entry.src)} << 32 | static_cast<uint32_t>(entry.dst);
 }
+
 bool is_before(const LedgerEntry& a, const LedgerEntry& b) {
-  return key(a) < key(b);
+  if (a.phase != b.phase) return a.phase < b.phase;
+  return pair_key(a) < pair_key(b);
+}
+
+bool is_same_place(const LedgerEntry& a, const LedgerEntry& b) {
+  return a.phase == b.phase && pair_key(a) == pair_key(b);
 }
 
 void add(LedgerEntry& sum, const LedgerEntry& entry) {
@@ -42,7 +48,7 @@ Ledger::Ledger(std::vector<LedgerEntry> entries) : entries_(std::move(entries)) 
   size_t kept = 0;
   for (size_t i = 0; i < entries_.size();) {
     LedgerEntry sum = entries_[i];
-    for (++i; i < entries_.size() && key(entries_[i]) == key(sum); ++i) add(sum, entries_[i]);
+    for (++i; i < entries_.size() && is_same_place(entries_[i], sum); ++i) add(sum, entries_[i]);
     PLUMB_CHECK(sum.messages >= 0 && sum.bytes >= 0, "{} messages, {} bytes at phase {} {} -> {}",
                 sum.messages, sum.bytes, sum.phase, sum.src, sum.dst);
     if (sum.messages != 0 || sum.bytes != 0) entries_[kept++] = sum;

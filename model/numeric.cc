@@ -26,9 +26,7 @@ constexpr auto kE4m3Values = [] {
   return values;
 }();
 
-bool is_finite(float value) {
-  return (std::bit_cast<uint32_t>(value) & 0x7f800000u) != 0x7f800000u;
-}
+bool is_finite(float value) { return (std::bit_cast<uint32_t>(value) & 0x7f800000u) != 0x7f800000u; }
 
 /// Quantises one block and returns whether it holds a non-finite element.
 bool quantise_block(std::span<const float> values, ScaleFormat format, std::span<uint8_t> codes,

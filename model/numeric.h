@@ -21,9 +21,7 @@ constexpr uint16_t to_bf16(float value) {
 }
 
 /// Exact.
-constexpr float from_bf16(uint16_t code) {
-  return std::bit_cast<float>(uint32_t{code} << 16);
-}
+constexpr float from_bf16(uint16_t code) { return std::bit_cast<float>(uint32_t{code} << 16); }
 
 /// Element by element; both spans have equal size.
 void to_bf16(std::span<const float> values, std::span<uint16_t> codes);

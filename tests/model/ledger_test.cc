@@ -59,13 +59,12 @@ TEST(Ledger, AccountsOpsThatMoveBytesFromSourceToDestination) {
   plan.add(op_of(OpKind::put, 0, 0, 1, 5, 1000));
   plan.add(op_of(OpKind::wait, 1, 3, 3, 1, 0));
   plan.add(op_of(OpKind::compute, 1, 3, 3, 1, 99));
+  plan.add_barrier({.link = Link::scale_up, .members = 1});
   plan.add(op_of(OpKind::barrier, 1, 3, 3, 1, 0));
   EXPECT_EQ(account(plan), Ledger({{0, 0, 1, 7, 1100}, {0, 1, 0, 1, 7}, {1, 2, 2, 7, 344}}));
 }
 
-TEST(Ledger, OfAnEmptyPlanIsEmpty) {
-  EXPECT_EQ(account(two_phase_plan()), Ledger());
-}
+TEST(Ledger, OfAnEmptyPlanIsEmpty) { EXPECT_EQ(account(two_phase_plan()), Ledger()); }
 
 TEST(Ledger, DifferenceNamesPhasePairExpectedAndMeasured) {
   const Plan plan = two_phase_plan();

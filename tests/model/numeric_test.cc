@@ -40,9 +40,7 @@ uint8_t nearest_e4m3(float value) {
   return static_cast<uint8_t>(best | (std::signbit(value) ? 0x80 : 0));
 }
 
-uint32_t bits(float value) {
-  return std::bit_cast<uint32_t>(value);
-}
+uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
 
 TEST(Bf16, EveryCodeDecodesToItsDefinitionAndBack) {
   for (int code = 0; code < 65536; ++code) {
