@@ -12,7 +12,8 @@ constexpr int32_t kMaxThreads = 1024;
 void check_options(const HostOptions& options) {
   if (options.window_bytes < 0)
     fail_usage("window of {} bytes; allowed: 0 (whole rows) or more", options.window_bytes);
-  if (options.memory_limit <= 0) fail_usage("memory limit of {} bytes; allowed: 1 or more", options.memory_limit);
+  if (options.memory_limit <= 0)
+    fail_usage("memory limit of {} bytes; allowed: 1 or more", options.memory_limit);
   if (options.threads < 1 || options.threads > kMaxThreads)
     fail_usage("{} threads; allowed: 1 .. {}", options.threads, kMaxThreads);
 }

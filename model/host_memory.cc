@@ -32,10 +32,11 @@ bool is_record_of(const Shape& shape, const TokenLayout& layout) {
 
 RowFormat record_format(const Shape& shape, const TokenLayout& layout, int64_t window_bytes) {
   if (!is_record_of(shape, layout))
-    fail_usage("the plan moves records of {} bytes with {} bytes of hidden data, which are not those of the "
-               "shape ({} in dispatch, {} in combine); pass the shape that the plan was built from",
-               layout.record_bytes, layout.hidden_bytes, shape.dispatch_layout().record_bytes,
-               shape.combine_layout().record_bytes);
+    fail_usage(
+        "the plan moves records of {} bytes with {} bytes of hidden data, which are not those of the "
+        "shape ({} in dispatch, {} in combine); pass the shape that the plan was built from",
+        layout.record_bytes, layout.hidden_bytes, shape.dispatch_layout().record_bytes,
+        shape.combine_layout().record_bytes);
   const int64_t cut = trimmed_bytes(layout.hidden_bytes, window_bytes);
   const auto behind_hidden = [&](int64_t offset) {
     return offset == kAbsent || offset < layout.hidden ? offset : offset - cut;
@@ -69,9 +70,7 @@ RowFormat row_format(const Shape& shape, const Region& region, int64_t window_by
   return {.plan_bytes = region.row_bytes, .row_bytes = region.row_bytes - cut};
 }
 
-void HostMemory::Free::operator()(std::byte* bytes) const {
-  std::free(bytes);
-}
+void HostMemory::Free::operator()(std::byte* bytes) const { std::free(bytes); }
 
 HostMemory::HostMemory(const Plan& plan, const Shape& shape, const HostOptions& options)
     : ranks_(plan.grouping().ranks) {
@@ -90,9 +89,10 @@ HostMemory::HostMemory(const Plan& plan, const Shape& shape, const HostOptions& 
       if (overflow) need = std::numeric_limits<int64_t>::max();
     }
   if (need > options.memory_limit)
-    fail_usage("the regions of all {} ranks need {} bytes on this host, the limit is {} bytes; set a window "
-               "of hidden bytes, use fewer tokens, or raise the limit",
-               ranks_, need, options.memory_limit);
+    fail_usage(
+        "the regions of all {} ranks need {} bytes on this host, the limit is {} bytes; set a window "
+        "of hidden bytes, use fewer tokens, or raise the limit",
+        ranks_, need, options.memory_limit);
   for (size_t i = 0; i < formats_.size(); ++i)
     for (const int64_t rows : plan.regions()[i].rows) {
       const auto count = static_cast<size_t>(std::max<int64_t>(rows, 1));
@@ -100,9 +100,8 @@ HostMemory::HostMemory(const Plan& plan, const Shape& shape, const HostOptions& 
       // calloc: pages that no row touches cost nothing.
       auto* bytes = static_cast<std::byte*>(std::calloc(count, row_bytes));
       if (bytes == nullptr)
-        throw Error(ErrorKind::environment,
-                    fmt::format("no memory for {} rows of {} bytes of region '{}'", count, row_bytes,
-                                plan.regions()[i].name));
+        throw Error(ErrorKind::environment, fmt::format("no memory for {} rows of {} bytes of region '{}'",
+                                                        count, row_bytes, plan.regions()[i].name));
       arenas_.push_back({.rows = rows,
                          .bytes = std::unique_ptr<std::byte[], Free>(bytes),
                          .writers = std::vector<OpId>(static_cast<size_t>(rows), kNever)});

@@ -31,8 +31,8 @@ struct RowFormat {
   int64_t hidden = kAbsent;
   int64_t hidden_bytes = 0;  // stored
   int64_t scales = kAbsent;
-  int64_t scales_bytes = 0;   // unrounded
-  int32_t scale_block = 0;    // elements per scale
+  int64_t scales_bytes = 0;  // unrounded
+  int32_t scale_block = 0;   // elements per scale
   ScaleFormat scale_format = ScaleFormat::fp32;
   int64_t ids = kAbsent;      // int32 [topk], global expert id or -1
   int64_t weights = kAbsent;  // float [topk]

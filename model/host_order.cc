@@ -10,9 +10,7 @@ namespace {
 
 constexpr size_t kWordBits = 64;
 
-[[noreturn]] void fail(const std::string& message) {
-  throw Error(ErrorKind::mismatch, message);
-}
+[[noreturn]] void fail(const std::string& message) { throw Error(ErrorKind::mismatch, message); }
 
 }  // namespace
 
@@ -34,9 +32,9 @@ void OpOrder::begin(OpId id) {
       const auto barrier = static_cast<size_t>(earlier.rows);
       const int32_t members = plan_.barriers()[barrier].members;
       if (static_cast<int32_t>(joined_[barrier].size()) != members)
-        fail(fmt::format("op {} (phase '{}', rank {}) waits for barrier {}, which {} of {} members have joined",
-                         id, plan_.phases()[op.phase].name, issuer(op), barrier, joined_[barrier].size(),
-                         members));
+        fail(fmt::format(
+            "op {} (phase '{}', rank {}) waits for barrier {}, which {} of {} members have joined", id,
+            plan_.phases()[op.phase].name, issuer(op), barrier, joined_[barrier].size(), members));
       predecessors = barrier_sets_[barrier].data();
     }
     if (words_ == 0) continue;

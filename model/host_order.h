@@ -1,5 +1,5 @@
-// Whether a plan's edges order its ops: the host executor runs ops one after another, so it would not notice a
-// missing edge by itself. Internal to the host executor.
+// Whether a plan's edges order its ops: the host executor runs ops one after another, so it would not notice
+// a missing edge by itself. Internal to the host executor.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ class OpOrder {
   void merge(OpId into, const Word* from);
 
   const Plan& plan_;
-  size_t words_ = 0;            // of a set, 0 when sets are not kept
-  std::vector<Word> sets_;      // [ops][words]: predecessors of each op
-  std::vector<std::vector<Rank>> joined_;       // [barriers]
+  size_t words_ = 0;                             // of a set, 0 when sets are not kept
+  std::vector<Word> sets_;                       // [ops][words]: predecessors of each op
+  std::vector<std::vector<Rank>> joined_;        // [barriers]
   std::vector<std::vector<Word>> barrier_sets_;  // [barriers]: members and their predecessors
 };
 

@@ -7,15 +7,14 @@
 #include <numeric>
 
 #include "model/error.h"
+#include "model/host_counts.h"
 #include "model/numeric.h"
 #include "model/random.h"
 
 namespace plumb {
 namespace {
 
-size_t at(int64_t i) {
-  return static_cast<size_t>(i);
-}
+size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 template <class T>
 void store(std::span<std::byte> row, int64_t offset, T value) {
@@ -64,7 +63,11 @@ std::string_view to_string(ExpertFunction function) {
 }
 
 HostBatch::HostBatch(const Shape& shape, const Routing& routing, uint64_t seed, HostValues values)
-    : shape_(shape), seed_(seed), values_(std::move(values)), table_(at(shape.ranks)), weights_(table_.size()) {
+    : shape_(shape),
+      seed_(seed),
+      values_(std::move(values)),
+      table_(at(shape.ranks)),
+      weights_(table_.size()) {
   for (Rank r = 0; r < shape_.ranks; ++r) {
     auto& table = table_[at(r)];
     routing.rows(r, table);
@@ -254,63 +257,8 @@ void run_expert(const HostBatch& batch, const ExpertCall& call, const RowFormat&
 
 namespace {
 
-/// int64 [ranks][ranks][1 + local experts]: rows that a source sends a destination, in all and by expert.
-class CountTable {
- public:
-  explicit CountTable(const HostBatch& batch)
-      : shape_(batch.shape()), words_(at(int64_t{shape_.ranks} * shape_.ranks * width())) {
-    for (Rank s = 0; s < shape_.ranks; ++s)
-      for (int32_t t = 0; t < shape_.tokens[at(s)]; ++t) {
-        std::vector<Rank> reached;
-        for (const ExpertId e : batch.choices(s, t)) {
-          if (e < 0) continue;
-          const Rank d = shape_.rank_of(e);
-          ++words_[at(index(s, d) + 1 + e % shape_.local_experts())];
-          if (std::find(reached.begin(), reached.end(), d) != reached.end()) continue;
-          reached.push_back(d);
-          ++words_[at(index(s, d))];
-        }
-      }
-  }
-
-  int64_t width() const { return 1 + int64_t{shape_.local_experts()}; }
-  std::span<const int64_t> row(Rank source, Rank destination) const {
-    return std::span(words_).subspan(at(index(source, destination)), at(width()));
-  }
-  /// Where the rows of `source` begin at `destination`: in the plain tensor, then in each expert's group.
-  std::vector<int64_t> offsets(Rank source, Rank destination, bool expand) const {
-    std::vector<int64_t> result(at(width()));
-    std::vector<int64_t> totals(result.size());
-    for (Rank s = 0; s < shape_.ranks; ++s)
-      for (size_t i = 0; i < totals.size(); ++i) {
-        if (s < source) result[i] += row(s, destination)[i];
-        totals[i] += row(s, destination)[i];
-      }
-    int64_t begin = 0;
-    for (size_t i = 1; expand && i < totals.size(); ++i) {
-      result[i] += begin;
-      begin += round_up(totals[i], shape_.alignment);
-    }
-    return result;
-  }
-
- private:
-  int64_t index(Rank source, Rank destination) const {
-    return (int64_t{source} * shape_.ranks + destination) * width();
-  }
-
-  const Shape& shape_;
-  std::vector<int64_t> words_;
-};
-
 void store_words(std::span<const int64_t> words, std::span<std::byte> row) {
   std::memcpy(row.data(), words.data(), std::min(row.size(), words.size_bytes()));
-}
-
-/// Slot in "offsets_out" of the row for a source: by the forwarder that asks for it in hybrid plans.
-int64_t offsets_slot(const Plan& plan, Rank source) {
-  const Grouping& g = plan.grouping();
-  return plan.program().mode == Mode::hybrid ? int64_t{g.local(source)} * g.nodes() + g.node(source) : source;
 }
 
 class Filler {
@@ -347,10 +295,10 @@ class Filler {
   }
 
   void fill_counts(RegionId region, bool offsets) {
-    const CountTable table(batch_);
+    const HostCounts table(batch_);
     for (Rank r = 0; r < shape_.ranks; ++r)
       for (Rank peer = 0; peer < shape_.ranks; ++peer) {
-        const int64_t slot = offsets ? offsets_slot(plan_, peer) : peer;
+        const int64_t slot = offsets ? by_forwarder(plan_, peer) : peer;
         const auto row = memory_.row(region, r, slot);
         if (offsets)
           store_words(table.offsets(peer, r, plan_.program().expand), row);

@@ -1,5 +1,5 @@
-// What the ranks hold before the first op: tokens, gate weights, counts, biases, expert outputs, tables. All of
-// it follows from shape, routing and seed, so that a result can be checked against it byte by byte.
+// What the ranks hold before the first op: tokens, gate weights, counts, biases, expert outputs, tables. All
+// of it follows from shape, routing and seed, so that a result can be checked against it byte by byte.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +42,7 @@ class HostBatch {
   HostBatch(const Shape& shape, const Routing& routing, uint64_t seed, HostValues values);
 
   const Shape& shape() const { return shape_; }
+  uint64_t seed() const { return seed_; }
   /// Row of the routing table: int32 [topk].
   std::span<const int32_t> choices(Rank rank, int32_t token) const;
   float weight(Rank rank, int32_t token, int32_t position) const;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "model/error.h"
+#include "model/host_counts.h"
 
 namespace plumb {
 namespace {
@@ -54,7 +55,10 @@ void count_experts(bool expand, int32_t alignment, Received& out) {
 }  // namespace
 
 HostResult::HostResult(const Plan& plan, const HostBatch& batch, HostMemory memory)
-    : plan_(plan), batch_(&batch), memory_(std::move(memory)) {}
+    : plan_(plan),
+      batch_(&batch),
+      memory_(std::move(memory)),
+      arrivals_(canonical_arrivals(batch, received_layout(plan, batch.shape()))) {}
 
 RegionId HostResult::find(std::string_view region) const {
   if (const auto id = plan_.find_region(region)) return *id;
@@ -102,8 +106,7 @@ Received HostResult::received(Rank rank) const {
   if (!format.is_record()) fail_usage("region 'received' of this plan holds no tokens");
   const Shape& shape = batch_->shape();
   const ReceivedLayout layout = received_layout(plan_, shape);
-  const auto arrivals = canonical_arrivals(*batch_, layout);
-  const auto& rows = arrivals[at(rank)];
+  const auto& rows = arrivals_[at(rank)];
   Received out;
   out.rows = static_cast<int32_t>(rows.size());
   for (int64_t slot = 0; slot < out.rows; ++slot) {
@@ -162,16 +165,37 @@ Combined HostResult::combined(Rank rank) const {
 }
 
 void HostResult::check_delivery() const {
+  check_counts("counts_in");
+  check_counts("offsets_in");
   if (has_received()) check_received(find("received"));
   if (has_combined()) check_combined(find("combined"));
+}
+
+void HostResult::check_counts(std::string_view name) const {
+  const auto region = plan_.find_region(name);
+  const auto is_target = [&](const Phase& phase) { return phase.to == region; };
+  if (!region || std::none_of(plan_.phases().begin(), plan_.phases().end(), is_target)) return;
+  const bool are_offsets = name == "offsets_in";
+  const HostCounts counts(*batch_);
+  for (Rank r = 0; r < batch_->shape().ranks; ++r)
+    for (int64_t slot = 0; slot < memory_.rows(*region, r); ++slot) {
+      if (memory_.writer(*region, r, slot) == HostMemory::kNever) fail(name, r, slot, "was never written");
+      const auto [source, destination] = counts_slot(plan_, are_offsets, r, slot, memory_.rows(*region, r));
+      const auto counted = counts.row(source, destination);
+      const std::vector<int64_t> want = are_offsets
+                                            ? counts.offsets(source, destination, plan_.program().expand)
+                                            : std::vector<int64_t>(counted.begin(), counted.end());
+      if (std::memcmp(memory_.row(*region, r, slot).data(), want.data(), want.size() * 8) != 0)
+        fail(name, r, slot,
+             fmt::format("does not hold what the routing counts for rank {} -> {}", source, destination));
+    }
 }
 
 void HostResult::check_received(RegionId region) const {
   const RegionId input = find("input");
   const int32_t max_tokens = batch_->shape().max_tokens;
-  const auto arrivals = canonical_arrivals(*batch_, received_layout(plan_, batch_->shape()));
   for (Rank r = 0; r < batch_->shape().ranks; ++r) {
-    const auto& rows = arrivals[at(r)];
+    const auto& rows = arrivals_[at(r)];
     if (memory_.rows(region, r) != static_cast<int64_t>(rows.size()))
       fail("received", r, memory_.rows(region, r),
            fmt::format("is where the tensor ends; the routing asks for {} rows", rows.size()));
@@ -192,10 +216,10 @@ void HostResult::check_received(RegionId region) const {
       if (std::equal(row.begin(), row.end(), sent.begin(), sent.end())) continue;
       const int32_t found = load_source(memory_.format(region), row);
       fail("received", r, index,
-           found == source
-               ? fmt::format("differs from what rank {} sent for token {}", source / max_tokens,
-                             source % max_tokens)
-               : fmt::format("holds the token of source id {}, the canonical order asks for {}", found, source));
+           found == source ? fmt::format("differs from what rank {} sent for token {}", source / max_tokens,
+                                         source % max_tokens)
+                           : fmt::format("holds the token of source id {}, the canonical order asks for {}",
+                                         found, source));
     }
   }
 }
@@ -204,7 +228,8 @@ void HostResult::check_combined(RegionId region) const {
   const RowFormat& format = memory_.format(region);
   for (Rank r = 0; r < batch_->shape().ranks; ++r)
     for (int64_t slot = 0; slot < memory_.rows(region, r); ++slot) {
-      if (memory_.writer(region, r, slot) == HostMemory::kNever) fail("combined", r, slot, "was never written");
+      if (memory_.writer(region, r, slot) == HostMemory::kNever)
+        fail("combined", r, slot, "was never written");
       if (!format.has_metadata()) continue;
       const auto row = memory_.row(region, r, slot);
       const auto token = static_cast<int32_t>(slot);

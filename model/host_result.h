@@ -1,5 +1,5 @@
-// What a run of the host executor left in the ranks' memories, decoded into the tensors that a user of dispatch
-// and combine receives.
+// What a run of the host executor left in the ranks' memories, decoded into the tensors that a user of
+// dispatch and combine receives.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ struct Received {
   std::vector<std::byte> x;       // [n][row bytes inside the window]: bf16 or e4m3
   std::vector<std::byte> scales;  // [n][4 * scale packs], empty for bf16
   std::vector<int32_t> topk_idx;  // [n][topk] local expert or -1; empty in the expanded layout
-  std::vector<float> weights;     // [n][topk], as sent, also of foreign experts; expanded: [n]; low latency: none
-  std::vector<int32_t> source;    // [n] source rank * T_max + token
+  std::vector<float>
+      weights;  // [n][topk], as sent, also of foreign experts; expanded: [n]; low latency: none
+  std::vector<int32_t> source;  // [n] source rank * T_max + token
 
   // One entry per copy (token, this rank), by ascending source:
   std::vector<int32_t> copy_source;    // [copies]
@@ -65,25 +66,28 @@ class HostResult {
   /// Whether the plan delivers tokens, or sums for tokens.
   bool has_received() const { return has_records("received"); }
   bool has_combined() const { return has_records("combined"); }
-  /// Decodes "received" or "combined". Throws Error(usage) when the plan has no such region or its rows are no
-  /// tokens.
+  /// Decodes "received" or "combined". Throws Error(usage) when the plan has no such region or its rows are
+  /// no tokens.
   Received received(Rank rank) const;
   Combined combined(Rank rank) const;
 
   /// Throws Error(mismatch) naming rank, row and part when a delivered row is missing, is not the one of the
-  /// canonical order, or differs from what its source sent; for combined rows when a weight did not come home.
+  /// canonical order, or differs from what its source sent; for combined rows when a weight did not come
+  /// home.
   void check_delivery() const;
 
  private:
   bool has_records(std::string_view region) const;
   RegionId find(std::string_view region) const;
   RegionId find(std::string_view region, Rank rank, int64_t slot) const;
+  void check_counts(std::string_view name) const;
   void check_received(RegionId region) const;
   void check_combined(RegionId region) const;
 
   Plan plan_;
   const HostBatch* batch_;
   HostMemory memory_;
+  std::vector<std::vector<Arrival>> arrivals_;  // [ranks]: rows that "received" must hold
 };
 
 }  // namespace plumb

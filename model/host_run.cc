@@ -124,7 +124,8 @@ void HostRun::take_row(Rank rank, int64_t slot) {
   const std::string& name = plan_.regions()[region].name;
   const int64_t rows = memory_.rows(region, rank);
   if (slot < 0 || slot >= rows)
-    fail(fmt::format("writes slot {} of '{}' on rank {}, which has slots 0 .. {}", slot, name, rank, rows - 1));
+    fail(fmt::format("writes slot {} of '{}' on rank {}, which has slots 0 .. {}", slot, name, rank,
+                     rows - 1));
   const OpId writer = memory_.writer(region, rank, slot);
   if (writer >= 0 && plan_.ops()[at(writer)].phase == op().phase)
     fail(fmt::format("writes slot {} of '{}' on rank {}, which op {} of the same phase has written", slot,
@@ -153,6 +154,25 @@ void HostRun::move_rows(std::span<const Item> items) {
   });
 }
 
+/// Biases carry no metadata that would tell a wrong one: each must be read once, for its own token.
+void HostRun::check_biases(std::span<const Item> items) const {
+  if (phase().also_from == kNoRegion) return;
+  const int64_t biases = memory_.rows(phase().also_from, op().src);
+  const int64_t tokens = memory_.rows(phase().to, op().dst);
+  std::vector<bool> is_read(at(biases));
+  for (const Item& item : items) {
+    const Place place = place_of(item.src_slot);
+    if (place.region != phase().also_from) continue;
+    if (place.slot % tokens != item.dst_slot || is_read[at(place.slot)])
+      fail(fmt::format("adds bias row {} to token {}, {}", place.slot, item.dst_slot,
+                       is_read[at(place.slot)] ? "for the second time" : "which is not its own"));
+    is_read[at(place.slot)] = true;
+  }
+  const auto missing = std::find(is_read.begin(), is_read.end(), false);
+  if (missing != is_read.end())
+    fail(fmt::format("leaves out bias row {} of {}", missing - is_read.begin(), biases));
+}
+
 void HostRun::reduce_rows(std::span<const Item> items) {
   std::vector<size_t> begins;  // of groups of equal destination
   for (size_t i = 0; i < items.size(); ++i) {
@@ -162,6 +182,7 @@ void HostRun::reduce_rows(std::span<const Item> items) {
     take_row(op().dst, items[i].dst_slot);
   }
   begins.push_back(items.size());
+  check_biases(items);
   const auto group = [&](auto span, size_t g) { return span.subspan(begins[g], begins[g + 1] - begins[g]); };
   if (memory_.format(phase().to).has_metadata())
     for (size_t g = 0; g + 1 < begins.size(); ++g) merge_metadata(group(items, g));

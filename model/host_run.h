@@ -45,6 +45,7 @@ class HostRun {
   void move_rows(std::span<const Item> items);
   void reduce_rows(std::span<const Item> items);
   void check_formats() const;
+  void check_biases(std::span<const Item> items) const;
   void merge_metadata(std::span<const Item> group);
   void sum_hidden(std::span<const Item> group, std::span<const int8_t> lanes);
   void zero_rows_without_items();

@@ -143,7 +143,8 @@ inline std::vector<Partial> answers(const Token& token, const Recipe& recipe, in
     if (e < 0) continue;
     const int32_t rank = e / experts_per_rank;
     volatile float product = expert_factor(token, recipe.expert, k) * token.x;  // not fused into the sum
-    const auto same = std::find_if(parts.begin(), parts.end(), [&](const Partial& p) { return p.rank == rank; });
+    const auto same =
+        std::find_if(parts.begin(), parts.end(), [&](const Partial& p) { return p.rank == rank; });
     if (recipe.expand || same == parts.end())
       parts.push_back({k, rank, product});
     else  // one row per rank: the expert side adds its local experts in fp32; identity answers x once

@@ -97,8 +97,8 @@ inline HostCase random_case(ProgramKind kind, uint32_t seed) {
 
   Program& program = out.program;
   program.kind = kind;
-  const bool is_v2 = kind == ProgramKind::dispatch || kind == ProgramKind::combine ||
-                     kind == ProgramKind::round_trip;
+  const bool is_v2 =
+      kind == ProgramKind::dispatch || kind == ProgramKind::combine || kind == ProgramKind::round_trip;
   if (is_v2) {
     program.mode = dice.pick({Mode::direct, Mode::hybrid});
     program.placement = dice.pick({RowPlacement::staged, RowPlacement::direct});
@@ -118,8 +118,7 @@ inline HostCase random_case(ProgramKind kind, uint32_t seed) {
 inline float decode_e4m3(uint8_t code) {
   const int exponent = (code >> 3) & 15;
   const auto mantissa = static_cast<float>(code & 7);
-  const float value =
-      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 7 - 3);
+  const float value = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 7 - 3);
   return (code & 0x80) != 0 ? -value : value;
 }
 
@@ -246,15 +245,15 @@ inline void expect_received(const HostCase& c, const HostResult& result) {
 inline brute::Recipe recipe_of(const HostCase& c) {
   const bool is_low_latency = c.program.kind == ProgramKind::low_latency_combine;
   const bool is_v1 = c.program.kind == ProgramKind::v1_combine;
-  return {.scaleup = c.scaleup,
-          .is_hybrid = (is_v1 || c.program.mode == Mode::hybrid) && !is_low_latency &&
-                       c.shape.ranks > c.scaleup,
-          .expand = c.program.expand || is_low_latency,
-          .multiple_reduction = c.program.multiple_reduction,
-          .weigh_at_source = is_low_latency,
-          .expert = c.expert == ExpertFunction::identity ? brute::Expert::identity
-                    : c.expert == ExpertFunction::scaled ? brute::Expert::scaled
-                                                         : brute::Expert::weighted};
+  return {
+      .scaleup = c.scaleup,
+      .is_hybrid = (is_v1 || c.program.mode == Mode::hybrid) && !is_low_latency && c.shape.ranks > c.scaleup,
+      .expand = c.program.expand || is_low_latency,
+      .multiple_reduction = c.program.multiple_reduction,
+      .weigh_at_source = is_low_latency,
+      .expert = c.expert == ExpertFunction::identity ? brute::Expert::identity
+                : c.expert == ExpertFunction::scaled ? brute::Expert::scaled
+                                                     : brute::Expert::weighted};
 }
 
 /// Compares "combined" bit by bit. x(rank, token, column): an element as the experts see it.
@@ -278,7 +277,8 @@ void expect_combined(const HostCase& c, const HostResult& result, X x) {
       }
       if (!got.weights.empty()) {
         const auto begin = got.weights.begin() + t * shape.topk;
-        EXPECT_EQ(std::vector<float>(begin, begin + shape.topk), token.weights) << "rank " << r << " token " << t;
+        EXPECT_EQ(std::vector<float>(begin, begin + shape.topk), token.weights)
+            << "rank " << r << " token " << t;
       }
       for (int32_t b = 0; b < c.program.num_biases; ++b)
         result.batch().bias(b, r, t, biases[static_cast<size_t>(b)]);
@@ -301,7 +301,7 @@ inline auto record_elements(const HostCase& c, const HostBatch& batch) {
   const RowFormat format = record_format(c.shape, c.shape.dispatch_layout(), 0);
   return [&c, &batch, format, rank = int32_t{-1}, token = int32_t{-1},
           row = std::vector<std::byte>(static_cast<size_t>(format.row_bytes))](int32_t r, int32_t t,
-                                                                              int32_t h) mutable {
+                                                                               int32_t h) mutable {
     if (r != rank || t != token) batch.write_row(format, r, t, row);
     rank = r;
     token = t;

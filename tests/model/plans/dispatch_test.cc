@@ -43,8 +43,9 @@ TEST(DispatchPlan, FunctionalVectors) {
           EXPECT_EQ(got.psum_per_scaleup_rank, want.at("psum_per_scaleup_rank").get<std::vector<int32_t>>());
           EXPECT_EQ(got.unaligned_per_expert, want.at("unaligned_per_expert").get<std::vector<int32_t>>());
           EXPECT_EQ(got.aligned_per_expert, want.at("aligned_per_expert").get<std::vector<int32_t>>());
-          EXPECT_EQ(got.psum_per_expert, want.at(expand ? "psum_per_expert_expand" : "psum_per_expert_non_expand")
-                                             .get<std::vector<int32_t>>());
+          EXPECT_EQ(got.psum_per_expert,
+                    want.at(expand ? "psum_per_expert_expand" : "psum_per_expert_non_expand")
+                        .get<std::vector<int32_t>>());
           if (expand) {
             EXPECT_EQ(got.rows, want.at("num_expanded").get<int32_t>());
             EXPECT_EQ(got.expanded_rows, flat("expanded_rows_deterministic"));
@@ -222,7 +223,9 @@ TEST(FieldCases, B12_OddRowsStayInTheirToken) {
         const float value = from_bf16(combined.x[t * 32 + h]);
         const bool is_odd_element = h == 0 && !std::isfinite(first[t]);
         EXPECT_EQ(std::isnan(value), is_odd_element) << "token " << t << " column " << h;
-        if (t < 2) { EXPECT_EQ(value, 0) << "token " << t; }
+        if (t < 2) {
+          EXPECT_EQ(value, 0) << "token " << t;
+        }
       }
     // Two ranks answer 1.0 each; 448 is the largest code, so 1 = 448 * (1 / 448) within two roundings.
     EXPECT_NEAR(from_bf16(combined.x[6 * 32]), 2.0f, 2.0f / 128);
@@ -257,7 +260,8 @@ TEST(FieldCases, B13_TokensComeHomeToTheirOwnPlaces) {
           const int32_t id = r * tokens + t;
           const auto copies = static_cast<float>(ranks.size());
           ASSERT_EQ(from_bf16(combined.x[static_cast<size_t>(t) * 16]), copies * static_cast<float>(id % 64));
-          ASSERT_EQ(from_bf16(combined.x[static_cast<size_t>(t) * 16 + 1]), copies * static_cast<float>(id / 64));
+          ASSERT_EQ(from_bf16(combined.x[static_cast<size_t>(t) * 16 + 1]),
+                    copies * static_cast<float>(id / 64));
         }
       }
     }
