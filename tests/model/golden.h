@@ -1,37 +1,43 @@
-// Sections of the published vectors, and the small batch that several of them describe.
+// The golden numbers of DeepEP V2 (deepep_golden.json), computed by an independent program from its formulas.
 #pragma once
 
+#include <cmath>
 #include <fstream>
 #include <string>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/model/host_case.h"
+#include "model/error.h"
 
-namespace plumb::test {
+namespace plumb {
 
-inline nlohmann::json golden(const char* section) {
-  std::ifstream file(std::string(PLUMB_SOURCE_DIR) + "/tests/model/deepep_golden.json");
-  return nlohmann::json::parse(file).at(section);
+/// The section of that name; throws when the file or the section is missing.
+inline const nlohmann::json& golden(const std::string& section) {
+  static const nlohmann::json all = [] {
+    std::ifstream file(PLUMB_SOURCE_DIR "/tests/model/deepep_golden.json");
+    return nlohmann::json::parse(file);
+  }();
+  return section.empty() ? all : all.at(section);
 }
 
-/// The batch of the section `functional`: 4 ranks, 8 experts, top-3; a row repeats its value over `hidden`.
-inline HostCase functional_case() {
-  const auto section = golden("functional");
-  HostCase c;
-  c.shape = uniform_shape(4, 8, 3, 0, 32);
-  c.shape.max_tokens = 4;
-  c.shape.dispatch_type = DType::bf16;
-  const auto x = section.at("x").get<std::vector<std::vector<float>>>();
-  for (size_t r = 0; r < 4; ++r) {
-    c.shape.tokens[r] = static_cast<int32_t>(x[r].size());
-    for (const auto& row : section.at("topk_idx")[r])
-      for (const auto& id : row) c.table.push_back(id);
+/// Floats of the file carry 12 significant digits (5 to 6 where `relative` says so); integers are compared
+/// exactly.
+inline void expect_close(double actual, double expected, double relative = 1e-9) {
+  EXPECT_NEAR(actual, expected, std::abs(expected) * relative);
+}
+inline constexpr double kSixDigits = 5e-6;  // half a unit of the sixth digit, relative to a leading 1
+inline constexpr double kFiveDigits = 5e-5;
+
+/// The message of the Error that `call` throws.
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
   }
-  c.values.x = [x](Rank r, int32_t t, std::span<float> out) {
-    std::fill(out.begin(), out.end(), x[static_cast<size_t>(r)][static_cast<size_t>(t)]);
-  };
-  return c;
+  return "(no error)";
 }
 
-}  // namespace plumb::test
+}  // namespace plumb

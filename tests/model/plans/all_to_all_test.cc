@@ -1,6 +1,6 @@
 // The naive exchange delivers the same tensors as a dispatch, with one message per pair.
 #include "model/error.h"
-#include "tests/model/host_case.h"
+#include "tests/model/host_expect.h"
 
 namespace plumb::test {
 namespace {

@@ -1,7 +1,8 @@
 // Combine plans sum what the definition says, bit by bit: against brute force, and against the published
 // vectors.
 #include "model/error.h"
-#include "tests/model/golden.h"
+#include "model/numeric.h"
+#include "tests/model/plans/functional_case.h"
 
 namespace plumb::test {
 namespace {

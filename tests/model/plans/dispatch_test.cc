@@ -1,5 +1,6 @@
 // Dispatch plans deliver what the definition says: against brute force, and against the published vectors.
-#include "tests/model/golden.h"
+#include "model/numeric.h"
+#include "tests/model/plans/functional_case.h"
 
 namespace plumb::test {
 namespace {

@@ -1,6 +1,6 @@
 // DeepEP V1's low-latency kernels: one message per choice, grouped by expert at the receiver, weights applied
 // at the source.
-#include "tests/model/host_case.h"
+#include "tests/model/host_expect.h"
 
 namespace plumb::test {
 namespace {

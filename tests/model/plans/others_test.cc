@@ -1,7 +1,10 @@
 // Plans that move no tokens: ring, all-gather, reduce-scatter, table fetches, background traffic.
-#include "tests/model/host_case.h"
+#include <cstring>
+
+#include <gtest/gtest.h>
 
 #include "model/random.h"
+#include "tests/model/host_case.h"
 
 namespace plumb::test {
 namespace {

@@ -1,5 +1,5 @@
 // DeepEP V1's normal kernels deliver and sum as defined.
-#include "tests/model/host_case.h"
+#include "tests/model/host_expect.h"
 
 namespace plumb::test {
 namespace {
