@@ -145,6 +145,7 @@ class Reader {
     up.rate = map.sourced("rate", range);
     up.latency = map.sourced("latency", kLinkLatency);
     const Rates ceiling = {kPairRate.min, kScaleUpRate.max};
+    up.reported_rate = map.sourced("reported_rate", ceiling, Sourced<BytesPerSecond>{});
     up.store_rate = map.sourced("store_rate", ceiling, Sourced<BytesPerSecond>{});
     up.load_rate = map.sourced("load_rate", ceiling, Sourced<BytesPerSecond>{});
     up.copy_engine_rate = map.sourced("copy_engine_rate", ceiling, Sourced<BytesPerSecond>{});
