@@ -21,8 +21,9 @@ struct Options {
 };
 
 std::string ledger_table(const Plan& plan) {
+  const Ledger ledger = account(plan);
   Table table({"phase", "source", "destination", "messages", "bytes"});
-  for (const LedgerEntry& e : account(plan).entries())
+  for (const LedgerEntry& e : ledger.entries())
     table.add({plan.phases()[e.phase].name, std::to_string(e.src), std::to_string(e.dst), std::to_string(e.messages),
                std::to_string(e.bytes)});
   return table.text();

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "model/error.h"
+#include "model/host_dump.h"
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/point.h"
@@ -42,8 +43,13 @@ Table phase_table(const Json& points) {
   return table;
 }
 
-std::string cell(const Json& executor) {
-  if (executor["name"] == "host") return executor["ledger_ok"].get<bool>() ? "bytes ok" : "BYTES DIFFER";
+/// What stands under an executor: whether all bytes arrived, or its time; beside a published row the time that the row
+/// counts.
+std::string cell(const Json& executor, const Json& published) {
+  const std::string name = executor["name"];
+  if (name == "host") return executor["ledger_ok"].get<bool>() ? "bytes ok" : "BYTES DIFFER";
+  if (!published.is_null() && published.contains("predicted_us") && published["predicted_us"].contains(name))
+    return number(published["predicted_us"][name]);
   return number(executor["time_us"]);
 }
 
@@ -62,12 +68,14 @@ std::string lineup(const Json& points, const std::vector<std::string>& on) {
     for (const Json& row : published) {
       std::vector<std::string> cells = {point["label"].get<std::string>().empty() ? "all" : point["label"].get<std::string>(),
                                         std::to_string(point["ranks"].get<int32_t>())};
-      for (const Json& executor : point["executors"]) cells.push_back(cell(executor));
-      cells.push_back(row.is_null() ? "-" : number(row["published_us"]));
+      for (const Json& executor : point["executors"]) cells.push_back(cell(executor, row));
+      cells.push_back(row.is_null() ? "-" : number(row.value("published_us", 0.0)));
       cells.push_back(row.is_null() ? "-" : row["id"].get<std::string>());
       for (const std::string& name : on)
         if (name != "host")
-          cells.push_back(row.is_null() || !row["error"].contains(name) ? "-" : percent(row["error"][name]));
+          cells.push_back(row.is_null() || !row.contains("error") || !row["error"].contains(name)
+                              ? "-"
+                              : percent(row["error"][name]));
       table.add(cells);
     }
   }
@@ -101,6 +109,7 @@ Json run_all(const Options& options, const std::vector<Experiment>& experiments,
 int run(const Options& options) {
   if (!options.folder.empty()) check_writable_folder(options.folder);
   if (!options.csv.empty()) check_writable_file(options.csv);
+  if (!options.dump.empty()) check_dump_directory(options.dump);
   auto experiments = read_experiments(options.experiment, options.set);
   if (!options.on.empty())
     for (Experiment& e : experiments) e.run.on = options.on;

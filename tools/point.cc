@@ -37,7 +37,7 @@ Trace run_host(const Context& c, const Plan& plan) {
                      .values = {},
                      .options = c.experiment.run.host});
   Trace trace = host.run(plan);
-  if (!c.options.dump_folder.empty()) dump(host, c.options.dump_folder);
+  if (!c.options.dump_folder.empty()) dump(host.result(), c.options.dump_folder);
   return trace;
 }
 
@@ -80,16 +80,28 @@ void write_trace(const PointOptions& options, const Trace& trace) {
   write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
 }
 
-Json published_json(const Experiment& e, const std::vector<Trace>& traces) {
+/// Published rows beside the runs: what each executor predicts in the row's own unit.
+Json published_json(const Experiment& e, const Routing& routing, const Plan& plan, const std::vector<Trace>& traces) {
   Json rows = Json::array();
+  if (e.published.empty()) return rows;
+  const ValidationPlan record = read_validation(e.validation_file);
+  const FanOut fan = fan_out(e.shape, routing, e.grouping());
   for (const std::string& id : e.published) {
-    const LinedUp lined_up = line_up(id, e.shape, make_routing(e), e.grouping(), e.program.kind);
-    Json row = {{"id", id}, {"unit", lined_up.unit}, {"published", lined_up.published}, {"published_us", lined_up.published_us}};
+    const RuledRow ruled = find_row(record, id);
+    const bool is_combine = ruled.row.op.starts_with("combine");
+    std::string type = is_combine ? ruled.row.combine_type : ruled.row.dispatch_type;
+    if (type.empty()) type = is_combine ? ruled.rule.assumed_combine_type : ruled.rule.assumed_dispatch_type;
+    const auto stands_for = time_of_value(ruled, fan, type, e.shape.max_tokens);
+    Json row = {{"id", id}, {"unit", ruled.row.unit}, {"published", ruled.row.value}};
+    if (stands_for) row["published_us"] = microseconds(*stands_for);
     for (const Trace& trace : traces) {
       if (trace.total.value <= 0) continue;
-      const double predicted = lined_up.in_unit(trace.total);
-      row["predicted"][trace.header.executor] = predicted;
-      row["error"][trace.header.executor] = predicted / lined_up.published - 1;
+      const Seconds time = measured_time(trace, plan, ruled.rule);
+      const auto value = value_in_unit(ruled, fan, type, e.shape.max_tokens, time);
+      if (!value) continue;
+      row["predicted"][trace.header.executor] = *value;
+      row["predicted_us"][trace.header.executor] = microseconds(time);
+      row["error"][trace.header.executor] = *value / ruled.row.value - 1;
     }
     rows.push_back(row);
   }
@@ -157,7 +169,7 @@ Json run_point(const Experiment& e, const PointOptions& options) {
           {"scaleup", plan.grouping().scaleup},
           {"seed", e.routing.seed},
           {"executors", executors},
-          {"published", published_json(e, traces)},
+          {"published", published_json(e, routing, plan, traces)},
           {"table", table}};
 }
 
