@@ -1,10 +1,14 @@
 // The host executor finds what is wrong with a plan, and its results do not depend on how it runs.
 #include "model/host.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
-#include <unistd.h>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "model/error.h"
