@@ -222,8 +222,9 @@ void HostRun::merge_metadata(std::span<const Item> group) {
       store(format.weights + 4 * k, load_weight(format, row, k));
     }
     if (position < last_position)
-      fail(fmt::format("adds a row of top-k position {} after one of position {} into slot {} of '{}' on rank {}",
-                       position, last_position, item.dst_slot, plan_.regions()[phase().to].name, op().dst));
+      fail(fmt::format(
+          "adds a row of top-k position {} after one of position {} into slot {} of '{}' on rank {}",
+          position, last_position, item.dst_slot, plan_.regions()[phase().to].name, op().dst));
     last_position = position;
   }
 }
