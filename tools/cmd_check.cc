@@ -35,7 +35,9 @@ void check_file(const std::string& path) {
   } else {
     ConfigFile file = ConfigFile::load(path);
     ConfigMap root = file.root();
-    root.fail("schema", fmt::format("'schema' is '{}', allowed: plumb.experiment/1, plumb.machine/1, plumb.costs/1, plumb.validation/1", schema));
+    root.fail("schema", fmt::format("'schema' is '{}', allowed: plumb.experiment/1, plumb.machine/1, "
+                                    "plumb.costs/1, plumb.validation/1",
+                                    schema));
     for (const std::string& key : root.keys()) root.ignore(key);
     file.finish();
   }

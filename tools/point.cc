@@ -18,7 +18,8 @@ namespace {
 
 bool needs_rows(const Experiment& e) {
   const auto& on = e.run.on;
-  const bool moves = std::find(on.begin(), on.end(), "host") != on.end() || std::find(on.begin(), on.end(), "cuda") != on.end();
+  const bool moves = std::find(on.begin(), on.end(), "host") != on.end() ||
+                     std::find(on.begin(), on.end(), "cuda") != on.end();
   return moves || !e.program.multiple_reduction;
 }
 
@@ -43,8 +44,10 @@ Trace run_host(const Context& c, const Plan& plan) {
 
 Trace run_executor(const Context& c, const Plan& plan, const std::string& name) {
   if (name == "host") return run_host(c, plan);
-  if (name == "analytic") return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
-  throw Error(ErrorKind::environment, fmt::format("executor '{}' is not in this build; there are: host, analytic", name));
+  if (name == "analytic")
+    return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
+  throw Error(ErrorKind::environment,
+              fmt::format("executor '{}' is not in this build; there are: host, analytic", name));
 }
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
@@ -81,7 +84,8 @@ void write_trace(const PointOptions& options, const Trace& trace) {
 }
 
 /// Published rows beside the runs: what each executor predicts in the row's own unit.
-Json published_json(const Experiment& e, const Routing& routing, const Plan& plan, const std::vector<Trace>& traces) {
+Json published_json(const Experiment& e, const Routing& routing, const Plan& plan,
+                    const std::vector<Trace>& traces) {
   Json rows = Json::array();
   if (e.published.empty()) return rows;
   const ValidationPlan record = read_validation(e.validation_file);
@@ -123,22 +127,36 @@ Json plan_json(const Plan& plan, int64_t max_ops) {
   for (size_t p = 0; p < plan.phases().size(); ++p) {
     const Phase& phase = plan.phases()[p];
     const LedgerEntry moved = ledger.total(static_cast<PhaseId>(p));
-    out["phases"].push_back({{"name", phase.name}, {"engine", to_string(phase.engine)}, {"sms", phase.sms},
-                             {"row_bytes", phase.row_bytes}, {"messages", moved.messages}, {"bytes", moved.bytes}});
+    out["phases"].push_back({{"name", phase.name},
+                             {"engine", to_string(phase.engine)},
+                             {"sms", phase.sms},
+                             {"row_bytes", phase.row_bytes},
+                             {"messages", moved.messages},
+                             {"bytes", moved.bytes}});
   }
   out["ledger"] = Json::array();
   for (const LedgerEntry& e : ledger.entries())
-    out["ledger"].push_back({{"phase", plan.phases()[e.phase].name}, {"src", e.src}, {"dst", e.dst},
-                             {"messages", e.messages}, {"bytes", e.bytes}});
+    out["ledger"].push_back({{"phase", plan.phases()[e.phase].name},
+                             {"src", e.src},
+                             {"dst", e.dst},
+                             {"messages", e.messages},
+                             {"bytes", e.bytes}});
   if (static_cast<int64_t>(plan.ops().size()) > max_ops) return out;
   out["ops"] = Json::array();
   for (OpId id = 0; id < static_cast<OpId>(plan.ops().size()); ++id) {
     const Op& op = plan.ops()[static_cast<size_t>(id)];
     Json on = Json::array();
     for (const Dep& dep : plan.deps(id)) on.push_back({{"op", dep.op}, {"event", to_string(dep.on)}});
-    out["ops"].push_back({{"kind", to_string(op.kind)}, {"link", to_string(op.link)}, {"class", op.traffic_class},
-                          {"phase", plan.phases()[op.phase].name}, {"src", op.src}, {"dst", op.dst},
-                          {"messages", op.messages}, {"rows", op.rows}, {"bytes", op.bytes}, {"on", on}});
+    out["ops"].push_back({{"kind", to_string(op.kind)},
+                          {"link", to_string(op.link)},
+                          {"class", op.traffic_class},
+                          {"phase", plan.phases()[op.phase].name},
+                          {"src", op.src},
+                          {"dst", op.dst},
+                          {"messages", op.messages},
+                          {"rows", op.rows},
+                          {"bytes", op.bytes},
+                          {"on", on}});
   }
   return out;
 }
