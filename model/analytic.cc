@@ -333,7 +333,7 @@ class Timeline {
       total = term.seconds;
       out.bottleneck = term.name;
     }
-    if (lower.total > total) out.bottleneck = out.bottleneck.empty() ? "latency" : out.bottleneck;
+    if (out.bottleneck.empty() && lower.total > 0) out.bottleneck = "latency";
     out.total = {std::max(total, lower.total)};
     out.lower = {lower.total};
     for (const PipelineTime& pipeline : out.pipelines) {

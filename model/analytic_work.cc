@@ -95,7 +95,6 @@ class Measurer {
     source.sent[network] += op.bytes;
     target.received[network] += op.bytes;
     if (network == kOut) own.messages += op.messages;
-    out_.has_gets |= op.kind == OpKind::get;
     out_.has_network[op.phase][network] = true;
     // Latencies of paths differ by a few hops: a sample at growing distances stands for all.
     const int64_t seen = sampled_[op.phase][network]++;

@@ -56,7 +56,6 @@ struct PlanWork {
     int32_t barrier = 0;
   };
   std::vector<std::vector<Member>> barriers;  // [phases]
-  bool has_gets = false;
 
   const RankWork& at(size_t phase, size_t rank) const { return work[phase * ranks + rank]; }
   RankWork& at(size_t phase, size_t rank) { return work[phase * ranks + rank]; }
