@@ -116,6 +116,8 @@ TEST(Validate, ReportsAgreeWithTheResult) {
   const nlohmann::json json = nlohmann::json::parse(to_json(result));
   EXPECT_EQ(json["rows"].size(), result.rows.size());
   EXPECT_EQ(json["uncovered"].size(), result.uncovered.size());
+  EXPECT_DOUBLE_EQ(json["rows"][0]["predicted"].get<double>(), result.rows[0].predictions[0].value);
+  EXPECT_DOUBLE_EQ(json["rows"][0]["error"].get<double>(), result.rows[0].predictions[0].error);
   EXPECT_DOUBLE_EQ(json["summary"]["analytic"]["held_out"]["worst_error"].get<double>(),
                    result.summary.at("analytic").at("held_out").worst_error);
   const std::string table = to_table(result);
