@@ -116,7 +116,7 @@ TEST_F(Cli, CheckPrintsAllProblemsOfAllFiles) {
   const std::string second = write("second.yaml", "schema: plumb.experiment/1\nschema: plumb.experiment/1\n");
   const Output out = plumb("check " + first + " " + second);
   EXPECT_EQ(out.exit_code, 2);
-  for (const std::string expected :
+  for (const std::string& expected :
        {first + ":3:27: error: unknown key 'num_sm' in 'program' (did you mean 'num_sms'?)",
         first + ":4:23: error: unknown key 'topkk' in 'shape' (did you mean 'topk'?)",
         first + ":4:", second + ":2:1: error: "})
@@ -209,7 +209,7 @@ TEST_F(Cli, DumpWritesRowsAndIndex) {
 TEST_F(Cli, B53_OutputThatCannotBeWrittenIsRefusedBeforeTheRun) {
   const std::string path = experiment();
   write("file", "not a folder");
-  for (const std::string target : {(folder_ / "file").string(), std::string("/proc/nothing/here")}) {
+  for (const std::string& target : {(folder_ / "file").string(), std::string("/proc/nothing/here")}) {
     for (const std::string option : {" -o ", " --dump "}) {
       const Output out = plumb("run " + path + option + target);
       EXPECT_EQ(out.exit_code, 3) << option << target;
