@@ -271,6 +271,13 @@ Location ConfigMap::location(std::string_view key) const {
   return state_->location(found == node_->by_key.end() ? node_->key_place : found->second->place);
 }
 
+void ConfigMap::schema(std::string_view expected) {
+  const std::string found = text("schema", "");
+  if (found == expected) return;
+  fail("schema", found.empty() ? fmt::format("'schema' is missing, expected '{}'", expected)
+                               : fmt::format("'schema' is '{}', expected '{}'", found, expected));
+}
+
 std::string ConfigMap::text(std::string_view key) {
   const ConfigNode* const node = require(*state_, *node_, key);
   return node == nullptr ? "" : read_text(*state_, *node).value_or("");

@@ -91,7 +91,7 @@ Costs load(const std::string& directory, std::string_view name, int depth) {
                directory);
   ConfigFile file = ConfigFile::load(fmt::format("{}/{}.yaml", directory, name));
   ConfigMap root = file.root();
-  root.integer("schema", {.min = 1, .max = 1});
+  root.schema("plumb.costs/1");
   const std::string base = root.text("extends", "");
   Costs costs = read_costs(root, base.empty() ? Costs{} : load(directory, base, depth + 1));
   if (costs.name != name)

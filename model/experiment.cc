@@ -179,9 +179,8 @@ Machine read_machine_for(ConfigMap& root, const std::filesystem::path& folder, s
   try {
     machine = read_machine(file, static_cast<int32_t>(nodes));
     if (map.has("costs")) {
-      ConfigFile costs = ConfigFile::load((folder / map.text("costs")).lexically_normal().string());
-      machine.costs = read_costs(costs.root());
-      costs.finish();
+      const auto costs = (folder / map.text("costs")).lexically_normal();
+      machine.costs = load_costs(costs.parent_path().string(), costs.stem().string());
     }
   } catch (const ConfigError&) {
     throw;  // already names the other file
@@ -194,14 +193,16 @@ Machine read_machine_for(ConfigMap& root, const std::filesystem::path& folder, s
 Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
   ConfigMap root = file.root();
   Experiment e;
-  const std::string schema = root.text("schema");
-  if (schema != "plumb.experiment/1")
-    root.fail("schema", fmt::format("'schema' is '{}', expected 'plumb.experiment/1'", schema));
+  root.schema("plumb.experiment/1");
   e.name = root.text("name", path.stem().string());
   root.ignore("sweep");
   root.ignore("points");
   e.machine = read_machine_for(root, path.parent_path(), e.machine_file);
   e.program = read_program(root.map("program"));
+  // Without costs of its own a machine runs the library that the program belongs to.
+  if (e.machine.costs.name.empty())
+    e.machine.costs = load_costs((std::filesystem::path(e.machine_file).parent_path() / "costs").string(),
+                                 default_costs(e.program.kind));
   e.logical_shape = read_shape(root.map("shape"), e.machine.ranks());
   if (auto routing = root.optional_map("routing")) e.routing = read_routing(*routing, path.parent_path());
   e.shape = e.logical_shape;
@@ -221,7 +222,11 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
       if (e.background.back().kind != ProgramKind::background) map.fail("kind", "must be background here");
     }
   e.run = read_run(root.optional_map("run"));
-  e.published = root.text_list("published", {});
+  e.validation_file = (path.parent_path() / root.text("validation", "validate.yaml")).lexically_normal().string();
+  if (root.has("published") && !root.raw("published").empty())
+    e.published = {root.raw("published")};
+  else
+    e.published = root.text_list("published", {});
   const int32_t per_node = e.machine.ranks_per_node();
   const int32_t ranks = e.logical_shape.ranks;
   if (per_node > 0 && (ranks > e.machine.ranks() || (ranks > per_node && ranks % per_node != 0)))

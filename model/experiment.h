@@ -41,6 +41,7 @@ struct Experiment {
   std::vector<Program> background;
   RunOptions run;
   std::vector<std::string> published;  // ids of published rows to print beside
+  std::string validation_file;         // where these rows and their rules are, docs/validation.md
 
   /// Ranks used, grouped as the machine groups them; fewer ranks than a node has form one group.
   Grouping grouping() const;

@@ -50,7 +50,8 @@ BufferPlan our_window(const Options& options, int32_t tokens, Sizing sizing) {
                        .multiple_reduction = !options.single_reduction,
                        .sizing = sizing};
   if (sizing == Sizing::expected) {
-    const GateCopies copies = expected_copies(shape, RoutingSpec{}, {.ranks = options.ranks, .scaleup = scaleup});
+    const GateCopies copies =
+        expected_copies(shape, RoutingSpec{}, {.ranks = options.ranks, .scaleup = scaleup});
     spec.expected_ranks = copies.ranks;
     spec.expected_nodes = copies.nodes;
     spec.margin = options.margin;
@@ -91,7 +92,8 @@ Json to_json(const BufferPlan& plan) {
       parts.push_back({{"name", part.name}, {"bytes", part.bytes.count}, {"formula", part.formula}});
     uses.push_back({{"name", use.name}, {"bytes", use.total.count}, {"parts", parts}});
   }
-  return {{"name", plan.name}, {"bytes", plan.total.count}, {"largest_use", plan.largest().name}, {"uses", uses}};
+  return {
+      {"name", plan.name}, {"bytes", plan.total.count}, {"largest_use", plan.largest().name}, {"uses", uses}};
 }
 
 int run(const Options& options) {
@@ -130,7 +132,8 @@ Action configure_buffers(CLI::App& app) {
   app.add_option("--experts", options->experts, "physical experts")->check(CLI::Range(1, 1 << 24));
   app.add_option("--topk", options->topk, "experts per token")->check(CLI::Range(1, 32));
   app.add_option("--hidden", options->hidden, "hidden size")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--tokens", options->tokens, "largest number of tokens per rank")->check(CLI::Range(1, 1 << 24));
+  app.add_option("--tokens", options->tokens, "largest number of tokens per rank")
+      ->check(CLI::Range(1, 1 << 24));
   app.add_option("--dtype", options->dtype, "fp8 or bf16 dispatch")->check(CLI::IsMember({"fp8", "bf16"}));
   app.add_option("--mode", options->mode, "direct or hybrid")->check(CLI::IsMember({"direct", "hybrid"}));
   app.add_flag("--single-reduction", options->single_reduction, "combine sums once, at the source");

@@ -1,10 +1,14 @@
 // The host executor finds what is wrong with a plan, and its results do not depend on how it runs.
 #include "model/host.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
-#include <unistd.h>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "model/error.h"
@@ -430,9 +434,13 @@ TEST_F(DumpTest, B53_UnusableDirectoriesAreNamedBeforeTheRun) {
   EXPECT_TRUE(fs::is_directory(root_ / "new"));
   EXPECT_EQ(refusal(root_ / "new" / ""), "");
   EXPECT_TRUE(fs::is_empty(root_ / "new"));
+}
+
+TEST_F(DumpTest, B53_ReadOnlyDirectoryIsNamed) {
   if (geteuid() == 0) GTEST_SKIP() << "root may write into read-only directories";
-  fs::permissions(root_ / "new", fs::perms::owner_read | fs::perms::owner_exec);
-  EXPECT_NE(refusal(root_ / "new").find("cannot be written"), std::string::npos);
+  fs::permissions(root_, fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_NE(refusal(root_).find("cannot be written"), std::string::npos);
+  EXPECT_NE(refusal(root_ / "new").find("cannot be created"), std::string::npos);
 }
 
 TEST_F(DumpTest, FilesHoldTheTensorsThatTheIndexDescribes) {
