@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/analytic.h"
 #include "model/calibrate_parameters.h"
@@ -22,6 +23,7 @@ using detail::measured_time;
 constexpr double kLeastIndependence = 0.02;
 /// Smallest relative change of times (root of the mean square) per doubling, or per typical time of a point.
 constexpr double kLeastEffect = 1e-4;
+constexpr double kSmallestGain = 1e-6;    // of the sum of squares, that makes another round worth while
 constexpr size_t kTimesPerParameter = 2;  // of a choice that nobody made
 constexpr double kShortestTime = 1e-12;   // seconds; keeps the logarithm finite
 
@@ -53,6 +55,8 @@ class Fit {
   }
 
   size_t num_times() const { return observed_.size(); }
+  const Costs& start() const { return start_; }
+  void move_to(Costs start) { start_ = std::move(start); }
 
   LeastSquaresProblem problem(const std::vector<CostParameter>& parameters) {
     LeastSquaresProblem out{
@@ -107,6 +111,12 @@ class Fit {
   Costs start_;
   double typical_ = 0;
 };
+
+double sum_of_squares(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v * v;
+  return sum;
+}
 
 /// Which parameters the times determine, in order of preference, and why not the others.
 struct Choice {
@@ -169,12 +179,25 @@ class Calibrator {
 
   Calibration run() {
     Fit fit(points_, observed_, with_own_rate_);
-    choose(fit);
+    double squares = std::numeric_limits<double>::infinity();
+    // Where another resource becomes the limit, one parameter stops to matter and another one begins to. Each
+    // round makes the residuals smaller or rules a parameter out, so there is a last one.
     while (true) {
-      const LeastSquaresProblem problem = fit.problem(chosen_);
-      const LeastSquaresSolution solution = solve(problem);
-      if (!is_stable(solution)) continue;
-      return report(fit, solution);
+      choose(fit);
+      const LeastSquaresSolution solution =
+          chosen_.empty() ? LeastSquaresSolution{} : solve(fit.problem(chosen_));
+      iterations_ += solution.iterations;
+      fit.move_to(fit.costs_at(chosen_, solution.x));
+      std::vector<size_t> free;
+      for (size_t k = 0; k < chosen_.size(); ++k)
+        if (!solution.is_at_bound[k]) free.push_back(k);
+      const Choice still =
+          determined(picked(chosen_, free), picked(solution.slope, free), std::numeric_limits<size_t>::max());
+      if (still.left_out.empty()) return report(fit, solution, free);
+      if (is_named_) fail_undetermined(still.left_out, "where the fit ended");
+      const double now = sum_of_squares(fit.residuals(fit.start()));
+      if (now > squares * (1 - kSmallestGain)) rule_out(still.left_out);
+      squares = std::min(squares, now);
     }
   }
 
@@ -182,27 +205,23 @@ class Calibrator {
   void collect_candidates(const std::vector<std::string>& names) {
     with_own_rate_ = start_;
     const std::string& gpu = points_.front().machine.gpu.name;
-    std::string no_rate;
     for (const CalibrationPoint& p : points_)
-      if (p.machine.gpu.name != gpu) no_rate = "the points are of several GPUs";
-    if (no_rate.empty() &&
+      if (p.machine.gpu.name != gpu) no_rate_ = "the points are of several GPUs";
+    if (no_rate_.empty() &&
         !detail::own_sm_rate(with_own_rate_, gpu, points_.front().machine.gpu.sm_write_rate.value))
-      no_rate = "neither costs nor machine give an SM rate to start from";
+      no_rate_ = "neither costs nor machine give an SM rate to start from";
     std::vector<CostParameter> all = detail::cost_parameters(start_, gpu);
     if (names.empty()) {
       for (CostParameter& p : all)
-        if (p.name == "sm.rates" && !no_rate.empty())
-          left_out_.push_back({p.name, no_rate});
-        else
-          chosen_.push_back(std::move(p));
+        if (p.name != "sm.rates" || no_rate_.empty()) candidates_.push_back(std::move(p));
       return;
     }
     for (const std::string& name : names) {
       const auto found = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == name; });
       if (found == all.end()) fail_unknown(name);
       if (std::count(names.begin(), names.end(), name) > 1) fail_usage("parameter '{}' is named twice", name);
-      if (name == "sm.rates" && !no_rate.empty()) fail_usage("cannot fit sm.rates: {}", no_rate);
-      chosen_.push_back(*found);
+      if (name == "sm.rates" && !no_rate_.empty()) fail_usage("cannot fit sm.rates: {}", no_rate_);
+      candidates_.push_back(*found);
     }
   }
 
@@ -229,73 +248,64 @@ class Calibrator {
     }
   }
 
+  /// Picks from the candidates what the times determine at the costs where the fit stands.
   void choose(Fit& fit) {
-    if (is_named_ && fit.num_times() < chosen_.size())
+    if (is_named_ && fit.num_times() < candidates_.size())
       fail_usage("{} parameters cannot be fitted to {} measured times ({} points are held out): {}",
-                 chosen_.size(), fit.num_times(), std::count(is_held_out_.begin(), is_held_out_.end(), true),
-                 names_of_chosen());
-    const LeastSquaresProblem problem = fit.problem(chosen_);
+                 candidates_.size(), fit.num_times(),
+                 std::count(is_held_out_.begin(), is_held_out_.end(), true), names_of(candidates_));
+    const LeastSquaresProblem problem = fit.problem(candidates_);
     const size_t most =
-        is_named_ ? chosen_.size() : std::max<size_t>(1, fit.num_times() / kTimesPerParameter);
-    keep(determined(chosen_, slope_of(problem, problem.start), most), "at the start");
-    if (chosen_.empty()) fail_undetermined(left_out_, "at the start");
+        is_named_ ? candidates_.size() : std::max<size_t>(1, fit.num_times() / kTimesPerParameter);
+    Choice choice = determined(candidates_, slope_of(problem, problem.start), most);
+    left_out_ = std::move(choice.left_out);
+    chosen_ = picked(candidates_, choice.chosen);
+    if (is_named_ ? !left_out_.empty() : chosen_.empty() && moved_.empty())
+      fail_undetermined(left_out_, "at the start");
+    for (const CostParameter& p : chosen_)
+      if (!is_among(moved_, p.name)) moved_.push_back(p);
   }
 
-  /// Whether the parameters are determined where the fit ended; drops those that are not when nobody named
-  /// them.
-  bool is_stable(const LeastSquaresSolution& solution) {
-    std::vector<size_t> free, kept;
-    for (size_t k = 0; k < chosen_.size(); ++k)
-      if (!solution.is_at_bound[k]) free.push_back(k);
-    Choice choice = determined(picked(chosen_, free), picked(solution.slope, free), free.size());
-    if (choice.left_out.empty()) return true;
-    const auto is_dropped = [&](const CostParameter& p) {
-      return std::any_of(choice.left_out.begin(), choice.left_out.end(),
-                         [&](const auto& l) { return l.name == p.name; });
-    };
-    for (size_t k = 0; k < chosen_.size(); ++k)
-      if (!is_dropped(chosen_[k])) kept.push_back(k);
-    choice.chosen = kept;
-    keep(choice, "where the fit ended");
-    if (chosen_.empty()) fail_undetermined(left_out_, "where the fit ended");
-    return false;
+  void rule_out(const std::vector<LeftOutParameter>& parameters) {
+    std::erase_if(candidates_, [&](const CostParameter& c) {
+      return std::any_of(parameters.begin(), parameters.end(),
+                         [&](const auto& p) { return p.name == c.name; });
+    });
   }
 
-  void keep(const Choice& choice, std::string_view where) {
-    if (is_named_ && !choice.left_out.empty()) fail_undetermined(choice.left_out, where);
-    for (const LeftOutParameter& p : choice.left_out)
-      left_out_.push_back({p.name, fmt::format("{} ({})", p.reason, where)});
-    chosen_ = picked(chosen_, choice.chosen);
+  static bool is_among(const std::vector<CostParameter>& parameters, std::string_view name) {
+    return std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == name; });
   }
 
-  std::string names_of_chosen() const {
+  static std::string names_of(const std::vector<CostParameter>& parameters) {
     std::vector<std::string> names;
-    for (const CostParameter& p : chosen_) names.push_back(p.name);
+    for (const CostParameter& p : parameters) names.push_back(p.name);
     return fmt::format("{}", fmt::join(names, ", "));
   }
 
-  Calibration report(const Fit& fit, const LeastSquaresSolution& solution) {
+  Calibration report(const Fit& fit, const LeastSquaresSolution& solution, const std::vector<size_t>& free) {
     Calibration out;
     out.executor = points_.front().traces.front().header.executor;
-    out.left_out = left_out_;
-    out.iterations = solution.iterations;
-    const bool fits_rate =
-        std::any_of(chosen_.begin(), chosen_.end(), [](const auto& p) { return p.name == "sm.rates"; });
-    out.costs = fits_rate ? with_own_rate_ : start_;
-    Costs solved = fit.costs_at(chosen_, solution.x);
-    std::vector<size_t> free;
-    for (size_t k = 0; k < chosen_.size(); ++k)
-      if (!solution.is_at_bound[k]) free.push_back(k);
-    const auto errors = standard_errors(picked(solution.slope, free), fit.residuals(solved));
-    for (size_t k = 0; k < chosen_.size(); ++k) {
-      const CostParameter& p = chosen_[k];
+    reported_ = chosen_;
+    for (const CostParameter& p : moved_)
+      if (!is_among(chosen_, p.name)) reported_.push_back(p);
+    for (const LeftOutParameter& p : left_out_)
+      if (!is_among(moved_, p.name)) out.left_out.push_back(p);
+    if (!no_rate_.empty() && !is_named_) out.left_out.push_back({"sm.rates", no_rate_});
+    out.iterations = iterations_;
+    out.costs = is_among(reported_, "sm.rates") ? with_own_rate_ : start_;
+    Costs solved = fit.start();
+    for (size_t k = 0; k < reported_.size(); ++k) {
+      const CostParameter& p = reported_[k];
       const double after = detail::rounded(p.kind, p.value(solved));
       out.parameters.push_back({.name = p.name,
                                 .before = p.value(with_own_rate_),
                                 .after = after,
-                                .is_at_bound = solution.is_at_bound[k]});
+                                .is_at_bound = k < chosen_.size() && solution.is_at_bound[k],
+                                .is_determined = k < chosen_.size()});
       p.value(out.costs) = after;
     }
+    const auto errors = standard_errors(picked(solution.slope, free), fit.residuals(solved));
     for (size_t i = 0; i < free.size(); ++i) {
       FittedParameter& p = out.parameters[free[i]];
       p.standard_error = errors[i] * fit.value_slope(chosen_[free[i]].kind, p.after);
@@ -351,22 +361,21 @@ class Calibrator {
   }
 
   void name_sources(Calibration& out) const {
-    const std::string held =
-        out.held_out.count == 0
-            ? ""
-            : fmt::format(", held out {} points {:.2f} %", out.held_out.count, out.held_out.rms * 100);
-    for (size_t k = 0; k < chosen_.size(); ++k) {
+    std::string common = fmt::format("fitted on {} points of {} traces (digest {}), residual {:.2f} % rms",
+                                     out.fit.count, out.executor, to_string(out.traces), out.fit.rms * 100);
+    if (out.held_out.count > 0)
+      common += fmt::format(", held out {} points {:.2f} %", out.held_out.count, out.held_out.rms * 100);
+    for (size_t k = 0; k < reported_.size(); ++k) {
       const FittedParameter& p = out.parameters[k];
-      const std::string how_well =
-          p.is_at_bound ? "at its bound"
-          : std::isfinite(p.standard_error)
-              ? fmt::format(
-                    "standard error {}",
-                    detail::text_of(chosen_[k].kind, detail::rounded(chosen_[k].kind, p.standard_error, 2)))
-              : "standard error not known";
-      chosen_[k].source(out.costs) =
-          fmt::format("fitted on {} points of {} traces (digest {}), residual {:.2f} % rms{}, {}",
-                      out.fit.count, out.executor, to_string(out.traces), out.fit.rms * 100, held, how_well);
+      const CostKind kind = reported_[k].kind;
+      std::string how_well = "standard error not known";
+      if (!p.is_determined)
+        how_well = "not determined: moved until the times said no more about it";
+      else if (p.is_at_bound)
+        how_well = "at its bound";
+      else if (std::isfinite(p.standard_error))
+        how_well = "standard error " + detail::text_of(kind, detail::rounded(kind, p.standard_error, 2));
+      reported_[k].source(out.costs) = common + ", " + how_well;
     }
   }
 
@@ -375,8 +384,13 @@ class Calibrator {
   const Costs start_;
   Costs with_own_rate_;  // start_, with a rate of this GPU's SMs alone
   const bool is_named_;
-  std::vector<CostParameter> chosen_;
+  std::string no_rate_;  // why sm.rates cannot be fitted
+  std::vector<CostParameter> candidates_;
+  std::vector<CostParameter> chosen_;    // of the candidates, in this round
+  std::vector<CostParameter> moved_;     // chosen in any round
+  std::vector<CostParameter> reported_;  // chosen_, then the others of moved_
   std::vector<LeftOutParameter> left_out_;
+  int32_t iterations_ = 0;
   std::vector<Observation> observed_;
 };
 

@@ -49,6 +49,8 @@ struct FittedParameter {
   double standard_error =
       std::numeric_limits<double>::quiet_NaN();  // NaN: at a bound, or nothing left to judge by
   bool is_at_bound = false;
+  bool is_determined =
+      true;  // false: the fit moved it until the times no longer said more, and left it there
 };
 
 /// A constant that was not fitted although nobody excluded it.
@@ -89,10 +91,10 @@ struct Calibration {
   Costs costs;  // fitted values are those of the text form, so a file of them reads back the same
 };
 
-/// Names of the constants that can be fitted of these costs: scale_up_share, scale_out_share, memory_share,
-/// sm.rates (of the GPU of the machine), sm.row_time, sm.factors.I.factor, fixed.I.time, message_time,
-/// kernel_gap, host_sync, scale_up_barrier, scale_out_barrier, scale_up_latency, scale_out_latency,
-/// fixed.I.per_doubling.
+/// Names of the constants of these costs that can be fitted, in the order in which a fit prefers them:
+/// scale_up_share, scale_out_share, memory_share, sm.rates (of the machine's GPU), sm.factors.I.factor,
+/// fixed.I.time, sm.row_time, message_time, kernel_gap, host_sync, scale_up_barrier, scale_out_barrier,
+/// scale_up_latency, scale_out_latency, fixed.I.per_doubling.
 std::vector<std::string> calibration_parameters(const Costs& costs);
 
 /// Least squares on the logarithm of predicted / measured times, by Levenberg-Marquardt on the analytic

@@ -139,7 +139,7 @@ std::string heading(const Calibration& c) {
 std::string to_yaml(const Calibration& calibration, const CostsFileOptions& options) {
   std::set<std::string> fitted;
   for (const FittedParameter& p : calibration.parameters) fitted.insert(p.name);
-  std::string out = heading(calibration) + fmt::format("schema: 1\nname: {}\n", quoted(options.name));
+  std::string out = heading(calibration) + fmt::format("schema: plumb.costs/1\nname: {}\n", quoted(options.name));
   if (!options.extends.empty()) out += fmt::format("extends: {}\n", quoted(options.extends));
   if (options.extends.empty() && !calibration.costs.describes.empty())
     out += fmt::format("describes: {}\n", quoted(calibration.costs.describes));
@@ -147,7 +147,7 @@ std::string to_yaml(const Calibration& calibration, const CostsFileOptions& opti
 }
 
 std::string to_yaml(const Costs& costs, const std::string& name) {
-  std::string out = fmt::format("schema: 1\nname: {}\n", quoted(name));
+  std::string out = fmt::format("schema: plumb.costs/1\nname: {}\n", quoted(name));
   if (!costs.describes.empty()) out += fmt::format("describes: {}\n", quoted(costs.describes));
   return out + Writer(costs, {}, true).values();
 }

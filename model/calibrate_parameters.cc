@@ -87,8 +87,6 @@ std::vector<CostParameter> cost_parameters(const Costs& costs, const std::string
         PLUMB_CHECK(own != c.sm.rates.end(), "no SM rate of '{}' alone", gpu);
         return own->rate;
       }));
-  all.push_back(parameter(
-      "sm.row_time", CostKind::time, [](Costs & c) -> auto& { return c.sm.row_time; }));
   for (size_t i = 0; i < costs.sm.factors.size(); ++i)
     all.push_back(parameter(
         fmt::format("sm.factors.{}.factor", i),
@@ -97,6 +95,8 @@ std::vector<CostParameter> cost_parameters(const Costs& costs, const std::string
     all.push_back(parameter(
         fmt::format("fixed.{}.time", i),
         CostKind::time, [i](Costs & c) -> auto& { return c.fixed[i].time; }));
+  all.push_back(parameter(
+      "sm.row_time", CostKind::time, [](Costs & c) -> auto& { return c.sm.row_time; }));
   for (const NamedTime& time : kTimes)
     all.push_back(parameter(
         time.name, CostKind::time, [m = time.member](Costs & c) -> auto& { return c.*m; }));

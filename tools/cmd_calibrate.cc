@@ -91,7 +91,8 @@ Json to_json(const Calibration& c) {
                                  {"before", p.before},
                                  {"after", p.after},
                                  {"standard_error", p.standard_error},  // NaN becomes null
-                                 {"at_bound", p.is_at_bound}});
+                                 {"at_bound", p.is_at_bound},
+                                 {"determined", p.is_determined}});
   for (const LeftOutParameter& p : c.left_out)
     out["left_out"].push_back({{"name", p.name}, {"reason", p.reason}});
   for (const CalibratedPoint& p : c.points)
@@ -136,7 +137,9 @@ std::string to_text(const Calibration& c) {
   for (const FittedParameter& p : c.parameters)
     parameters.add({p.name, value_text(p.name, p.before), value_text(p.name, p.after),
                     std::isfinite(p.standard_error) ? value_text(p.name, p.standard_error) : "-",
-                    p.is_at_bound ? "at its bound" : ""});
+                    !p.is_determined ? "not determined"
+                    : p.is_at_bound  ? "at its bound"
+                                     : ""});
   std::string out = parameters.text() + "\n" + points.text() + "\n" + errors.text();
   if (!c.left_out.empty()) out += "\nnot fitted:\n";
   for (const LeftOutParameter& p : c.left_out) out += "  " + p.name + ": " + p.reason + "\n";

@@ -170,9 +170,10 @@ TEST(Calibrate, ErrorsOfConstantsStayWithinThoseOfTheNoise) {
 TEST(Calibrate, EverySecondPointIsHeldOutAndJudged) {
   const Costs truth = costs_of(0.7, 5);
   // b, d, f, h are measured 10 % slower than the rest.
-  Points p = sizes(truth, {1, 1.1});
-  std::reverse(p.points.begin(), p.points.end());  // labels decide, not the order
-  const Calibration c = calibrate(p.points, costs_of(0.9, 1), {.fit = kShareAndFixed});
+  const Points p = sizes(truth, {1, 1.1});
+  const std::vector<CalibrationPoint> reversed(p.points.rbegin(),
+                                               p.points.rend());  // labels decide, not the order
+  const Calibration c = calibrate(reversed, costs_of(0.9, 1), {.fit = kShareAndFixed});
   std::string held;
   for (const CalibratedPoint& point : c.points) held += point.is_held_out ? point.label : "";
   EXPECT_EQ(held, "bdfh");
@@ -261,7 +262,7 @@ TEST(Calibrate, ChoosesWhatTheTimesDependOn) {
       if (left.name == name) return left.reason;
     return std::string();
   };
-  EXPECT_EQ(reason("scale_out_share"), "no time that was measured depends on it (at the start)");
+  EXPECT_EQ(reason("scale_out_share"), "no time that was measured depends on it");
   EXPECT_EQ(c.parameters.size() + c.left_out.size(), calibration_parameters(c.costs).size());
 }
 
@@ -293,6 +294,43 @@ TEST(Calibrate, ParametersStopAtTheirBounds) {
   EXPECT_TRUE(c.parameters[0].is_at_bound);
   EXPECT_TRUE(std::isnan(c.parameters[0].standard_error));
   EXPECT_NE(c.costs.fixed[0].time.source.find("at its bound"), std::string::npos);
+}
+
+/// Runs at 96 GB/s; the start has the network at 40 GB/s, and SMs that cannot do more than 80 GB/s.
+Points bound_by_sms(Costs& start) {
+  start = costs_of(0.1, 1);
+  start.sm.rates = {{.gpus = {}, .rate = {gigabytes_per_second(20), "assumed for a test"}}};
+  Costs truth = costs_of(0.7, 1);
+  truth.sm.rates = {{.gpus = {}, .rate = {gigabytes_per_second(24), "assumed for a test"}}};
+  return sizes(truth);
+}
+
+TEST(Calibrate, RefusesAParameterThatNoLongerMattersWhereTheFitEnds) {
+  Costs start;
+  const Points p = bound_by_sms(start);
+  EXPECT_EQ(error_of([&] { calibrate(p.points, start, {.fit = {"scale_up_share"}}); }),
+            "the points do not determine these parameters where the fit ended:\n"
+            "  scale_up_share: no time that was measured depends on it\n"
+            "fit fewer, or measure points that tell them apart");
+}
+
+TEST(Calibrate, SetsAsideWhatNoLongerMattersAndGoesOn) {
+  Costs start;
+  const Points p = bound_by_sms(start);
+  const Calibration c = calibrate(p.points, start, {});
+  // The share grows until SMs are the limit, then their rate does; in the end the slower of both is at 96
+  // GB/s, and the times say of the other one only that it is not slower.
+  const double by_share = c.costs.scale_up_share.value * 400e9;
+  const double by_sms = sm_rate(c.costs.sm, "NVIDIA H200")->value * 4;
+  EXPECT_NEAR(std::min(by_share, by_sms), 96e9, 96e9 * 1e-5);
+  EXPECT_NEAR(c.costs.fixed[0].time.value.value, 1e-6, 1e-6 * 1e-4);
+  ASSERT_EQ(c.parameters.size(), 3u);
+  const FittedParameter& other = c.parameters[2];
+  EXPECT_FALSE(other.is_determined);
+  EXPECT_TRUE(std::isnan(other.standard_error));
+  EXPECT_EQ(other.name, by_share > by_sms ? "scale_up_share" : "sm.rates");
+  EXPECT_NE(to_yaml(c, {.name = "x"}).find("not determined"), std::string::npos);
+  EXPECT_LT(c.held_out.rms, 1e-5);
 }
 
 TEST(Calibrate, TakesTheLowerMedianOfRepeats) {
