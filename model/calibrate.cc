@@ -256,7 +256,7 @@ class Calibrator {
                  std::count(is_held_out_.begin(), is_held_out_.end(), true), names_of(candidates_));
     const LeastSquaresProblem problem = fit.problem(candidates_);
     const size_t most =
-        is_named_ ? candidates_.size() : std::max<size_t>(1, fit.num_times() / kTimesPerParameter);
+        is_named_ ? candidates_.size() : (fit.num_times() + kTimesPerParameter - 1) / kTimesPerParameter;
     Choice choice = determined(candidates_, slope_of(problem, problem.start), most);
     left_out_ = std::move(choice.left_out);
     chosen_ = picked(candidates_, choice.chosen);

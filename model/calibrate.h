@@ -36,7 +36,7 @@ void assign(std::span<CalibrationPoint> points, Trace trace, const std::string& 
 struct CalibrationOptions {
   /// Names of calibration_parameters(). Empty: as many as the points can tell apart, in that order.
   std::vector<std::string> fit{};
-  /// Labels kept out of the fit. Nothing: every second point, by label.
+  /// Labels kept out of the fit. Nothing: every second point, by label (numbers in it by value).
   std::optional<std::vector<std::string>> held_out{};
   bool use_phases = false;  // times of phases count beside the total
 };

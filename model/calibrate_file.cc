@@ -139,7 +139,8 @@ std::string heading(const Calibration& c) {
 std::string to_yaml(const Calibration& calibration, const CostsFileOptions& options) {
   std::set<std::string> fitted;
   for (const FittedParameter& p : calibration.parameters) fitted.insert(p.name);
-  std::string out = heading(calibration) + fmt::format("schema: plumb.costs/1\nname: {}\n", quoted(options.name));
+  std::string out =
+      heading(calibration) + fmt::format("schema: plumb.costs/1\nname: {}\n", quoted(options.name));
   if (!options.extends.empty()) out += fmt::format("extends: {}\n", quoted(options.extends));
   if (options.extends.empty() && !calibration.costs.describes.empty())
     out += fmt::format("describes: {}\n", quoted(calibration.costs.describes));

@@ -32,6 +32,31 @@ void check_usable(const Trace& trace, const std::string& name) {
   if (trace.total.value <= 0) fail_usage("trace '{}' has no total time", name);
 }
 
+/// By text, but a run of digits by its value: "tokens=64" before "tokens=256".
+bool is_before(std::string_view a, std::string_view b) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto digits = [&](std::string_view text, size_t at) {
+    size_t end = at;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    while (at + 1 < end && text[at] == '0') ++at;
+    return text.substr(at, end - at);
+  };
+  size_t i = 0, k = 0;
+  while (i < a.size() && k < b.size()) {
+    if (!is_digit(a[i]) || !is_digit(b[k])) {
+      if (a[i] != b[k]) return a[i] < b[k];
+      ++i, ++k;
+      continue;
+    }
+    const std::string_view x = digits(a, i), y = digits(b, k);
+    if (x.size() != y.size()) return x.size() < y.size();
+    if (x != y) return x < y;
+    i = static_cast<size_t>(x.data() - a.data()) + x.size();
+    k = static_cast<size_t>(y.data() - b.data()) + y.size();
+  }
+  return a.size() - i != b.size() - k ? a.size() - i < b.size() - k : a < b;
+}
+
 }  // namespace
 
 void assign(std::span<CalibrationPoint> points, Trace trace, const std::string& name) {
@@ -98,7 +123,8 @@ std::vector<CalibrationPoint> measured_points(std::span<const CalibrationPoint> 
   for (const CalibrationPoint& point : points)
     if (!point.traces.empty()) order.push_back(&point);
   if (order.empty()) fail_usage("none of the {} points has a trace", points.size());
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->label < b->label; });
+  std::sort(order.begin(), order.end(),
+            [](const auto* a, const auto* b) { return is_before(a->label, b->label); });
   for (size_t i = 1; i < order.size(); ++i)
     if (order[i]->label == order[i - 1]->label) fail_usage("two points are called '{}'", order[i]->label);
   std::vector<CalibrationPoint> out;

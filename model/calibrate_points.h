@@ -22,7 +22,8 @@ double measured_time(const CalibrationPoint& point, int32_t phase);
 /// Of the CSV forms of a point's traces, whatever their order.
 Digest content_of(const CalibrationPoint& point);
 
-/// Points that have traces, by label. Throws Error(usage) for none, and for equal labels.
+/// Points that have traces, by label (numbers in it by value). Throws Error(usage) for none, and for equal
+/// labels.
 std::vector<CalibrationPoint> measured_points(std::span<const CalibrationPoint> points);
 
 /// Which points are kept out of the fit: those of the labels, else every second one. Throws Error(usage) for

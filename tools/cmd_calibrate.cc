@@ -125,10 +125,11 @@ std::string to_text(const Calibration& c) {
                 number(microseconds(p.measured)), number(microseconds(p.before)),
                 number(microseconds(p.after)), percent(p.error)});
   Table errors({"errors", "points", "rms", "median", "worst", "worst point"});
-  const auto add = [&errors](const char* name, const CalibrationErrors& e) {
+  const auto size = [](double fraction) { return fmt::format("{:.2f} %", fraction * 100); };
+  const auto add = [&](const char* name, const CalibrationErrors& e) {
     if (e.count > 0)
-      errors.add({name, std::to_string(e.count), percent(e.rms), percent(e.median), percent(e.worst),
-                  e.worst_label});
+      errors.add(
+          {name, std::to_string(e.count), size(e.rms), size(e.median), percent(e.worst), e.worst_label});
   };
   add("before, all", c.before);
   add("fit", c.fit);

@@ -189,6 +189,20 @@ TEST(Calibrate, EverySecondPointIsHeldOutAndJudged) {
     EXPECT_NEAR(point.error, point.after / point.measured - 1, 1e-12);
 }
 
+TEST(Calibrate, NumbersInLabelsCountByTheirValue) {
+  const Costs truth = costs_of(0.7, 5);
+  Points p;
+  for (const std::string label :
+       {"tokens=1024 sms=8", "tokens=64 sms=16", "tokens=64 sms=8", "tokens=256 sms=8"})
+    p.add(label, exchange(1000 * static_cast<int64_t>(p.points.size() + 1)), truth);
+  const Calibration c = calibrate(p.points, truth, {.fit = {"fixed.0.time"}});
+  std::string order;
+  for (const CalibratedPoint& point : c.points)
+    order += point.label + (point.is_held_out ? " held out; " : "; ");
+  EXPECT_EQ(order,
+            "tokens=64 sms=8; tokens=64 sms=16 held out; tokens=256 sms=8; tokens=1024 sms=8 held out; ");
+}
+
 TEST(Calibrate, HeldOutPointsCanBeNamed) {
   const Points p = sizes(costs_of(0.7, 5));
   const Costs start = costs_of(0.9, 1);
