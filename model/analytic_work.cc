@@ -108,7 +108,7 @@ class Measurer {
   void add_relations(OpId id, const Op& op) {
     for (const Dep& dep : plan_.deps(id)) {
       const PhaseId from = plan_.ops()[static_cast<size_t>(dep.op)].phase;
-      out_.relations[from * out_.num_phases + op.phase] |= dep.on == On::stream ? kStream : kOrder;
+      out_.relations[from * out_.num_phases + op.phase] |= dep.on == On::stream ? kStream : dep.on == On::sent ? kSent : kArrived;
       if (from == op.phase && dep.on != On::stream) lengthen_chain(dep.op, id, op.phase);
     }
   }

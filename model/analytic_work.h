@@ -33,7 +33,7 @@ struct RankWork {
 };
 
 /// How one phase depends on another; flags.
-enum Relation : uint8_t { kNoRelation = 0, kOrder = 1, kStream = 2 };
+enum Relation : uint8_t { kNoRelation = 0, kArrived = 1, kStream = 2, kSent = 4 };
 
 struct PlanWork {
   explicit PlanWork(const Plan& plan)

@@ -53,10 +53,11 @@ class Runner {
       auto executor = factory(setup.machine->machine, setup.machine->fabric, costs(rule.costs));
       Prediction prediction{.executor = name, .bottleneck = ""};
       double seconds = 0;
-      if (row.op != "combine") seconds += measure(*executor, setup, rule, false, prediction);
-      if (row.op == "dispatch_combine" || row.op == "dispatch+combine") seconds += rule.pair_gap.value;
-      if (row.op != "dispatch" && row.op != "dispatch_cached" && row.op != "dispatch_expand")
-        seconds += measure(*executor, setup, rule, true, prediction);
+      const bool is_pair = row.op == "dispatch_combine" || row.op == "dispatch+combine";
+      const bool has_combine = is_pair || row.op.starts_with("combine");
+      if (is_pair) seconds += rule.pair_gap.value;
+      if (is_pair || !has_combine) seconds += measure(*executor, setup, rule, false, prediction);
+      if (has_combine) seconds += measure(*executor, setup, rule, true, prediction);
       prediction.value = in_unit(row, rule, setup, seconds);
       prediction.error = prediction.value / row.value - 1;
       out.predictions.push_back(std::move(prediction));
