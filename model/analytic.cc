@@ -43,6 +43,7 @@ class Timeline {
         work_(measured(plan, machine, fabric, costs)),
         is_shared_(std::any_of(fabric.links().begin(), fabric.links().end(),
                                [](const FabricLink& l) { return l.shared; })),
+        least_(detail::least_latencies(fabric)),
         paid_(costs.fixed.size()) {
     rates_.network = {machine.scale_up.rate.value.value * costs.scale_up_share.value,
                       machine.scale_out_rate().value * costs.scale_out_share.value};
@@ -299,7 +300,7 @@ class Timeline {
       if (is_free || barrier.members < 2) continue;
       const bool is_out = barrier.link == Link::scale_out;
       const double cost = std::max((is_out ? costs_.scale_out_barrier : costs_.scale_up_barrier).value.value,
-                                   detail::least_latency(fabric_, barrier.link));
+                                   least_[detail::network_index(barrier.link)]);
       end += cost;
       largest_cost = std::max(largest_cost, cost);
     }
@@ -332,7 +333,7 @@ class Timeline {
       total = term.seconds;
       out.bottleneck = term.name;
     }
-    if (lower.total > total) out.bottleneck = out.bottleneck.empty() ? "latency" : out.bottleneck;
+    if (out.bottleneck.empty() && lower.total > 0) out.bottleneck = "latency";
     out.total = {std::max(total, lower.total)};
     out.lower = {lower.total};
     for (const PipelineTime& pipeline : out.pipelines) {
@@ -385,7 +386,8 @@ class Timeline {
   const Fabric& fabric_;
   const Costs& costs_;
   const PlanWork work_;
-  const bool is_shared_;  // scale-up and scale-out use the same cables
+  const bool is_shared_;               // scale-up and scale-out use the same cables
+  const std::array<double, 2> least_;  // latency of the shortest path, by network
   UsableRates rates_;
   std::vector<bool> paid_;  // [costs_.fixed]
   std::vector<std::unique_ptr<std::string>> hot_names_;

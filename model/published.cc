@@ -14,9 +14,7 @@ constexpr Range<int64_t> kCount{.min = 1, .max = 1 << 30};
 constexpr Range<double> kValue{.min = 1e-6, .max = 1e9};
 
 /// "~", a key without a value, is how the record says that its source is silent.
-bool is_silent(ConfigMap& map, std::string_view key) {
-  return map.raw(key).empty();
-}
+bool is_silent(ConfigMap& map, std::string_view key) { return map.raw(key).empty(); }
 
 std::string text(ConfigMap& map, std::string_view key) { return is_silent(map, key) ? "" : map.text(key); }
 

@@ -79,8 +79,8 @@ struct RuledRow {
 /// Throws Error(usage) for an id that is not in the record (naming the nearest) or that no rule describes.
 RuledRow find_row(const ValidationPlan& plan, std::string_view id);
 
-/// Time of a run in the sense of a row: mean over ranks of the end of their last span outside `without_phases`, as the
-/// benchmarks of the libraries report the time of a rank.
+/// Time of a run in the sense of a row: mean over ranks of the end of their last span outside
+/// `without_phases`, as the benchmarks of the libraries report the time of a rank.
 Seconds measured_time(const Trace& trace, const Plan& plan, const RowRule& rule);
 
 /// Distinct ranks, distinct nodes and choices of a token, mean over the batch.
@@ -91,12 +91,13 @@ struct FanOut {
 };
 FanOut fan_out(const Shape& shape, const Routing& routing, const Grouping& grouping);
 
-/// The number that a source prints for a run of `time`: microseconds, or counted bytes over time in GB/s. `type`: of the
-/// rows that the unit counts. Nothing when the rule does not say what the unit counts.
-std::optional<double> value_in_unit(const RuledRow& ruled, const FanOut& fan, std::string_view type, int32_t tokens,
-                                    Seconds time);
+/// The number that a source prints for a run of `time`: microseconds, or counted bytes over time in GB/s.
+/// `type`: of the rows that the unit counts. Nothing when the rule does not say what the unit counts.
+std::optional<double> value_in_unit(const RuledRow& ruled, const FanOut& fan, std::string_view type,
+                                    int32_t tokens, Seconds time);
 /// Its inverse: the time that a published value stands for.
-std::optional<Seconds> time_of_value(const RuledRow& ruled, const FanOut& fan, std::string_view type, int32_t tokens);
+std::optional<Seconds> time_of_value(const RuledRow& ruled, const FanOut& fan, std::string_view type,
+                                     int32_t tokens);
 
 /// What an executor said of a row, in the row's unit.
 struct Prediction {

@@ -8,17 +8,20 @@
 namespace plumb {
 
 RuledRow find_row(const ValidationPlan& plan, std::string_view id) {
-  const auto row = std::find_if(plan.rows.begin(), plan.rows.end(), [&](const PublishedRow& r) { return r.id == id; });
+  const auto row =
+      std::find_if(plan.rows.begin(), plan.rows.end(), [&](const PublishedRow& r) { return r.id == id; });
   if (row == plan.rows.end()) {
     std::vector<std::string_view> known;
     for (const PublishedRow& r : plan.rows) known.push_back(r.id);
     const std::string near = nearest_name(id, known);
-    fail_usage("no published row has the id '{}'{}", id, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+    fail_usage("no published row has the id '{}'{}", id,
+               near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
   }
-  const auto rule =
-      std::find_if(plan.rules.begin(), plan.rules.end(), [&](const RowRule& r) { return fits(r.match, *row); });
+  const auto rule = std::find_if(plan.rules.begin(), plan.rules.end(),
+                                 [&](const RowRule& r) { return fits(r.match, *row); });
   if (rule == plan.rules.end() || !rule->skip.empty())
-    fail_usage("published row '{}' is not described: {}", id, rule == plan.rules.end() ? "no rule fits" : rule->skip);
+    fail_usage("published row '{}' is not described: {}", id,
+               rule == plan.rules.end() ? "no rule fits" : rule->skip);
   return {*row, *rule};
 }
 
@@ -53,8 +56,8 @@ FanOut fan_out(const Shape& shape, const Routing& routing, const Grouping& group
           static_cast<double>(choices) / tokens};
 }
 
-std::optional<double> value_in_unit(const RuledRow& ruled, const FanOut& fan, std::string_view type, int32_t tokens,
-                                    Seconds time) {
+std::optional<double> value_in_unit(const RuledRow& ruled, const FanOut& fan, std::string_view type,
+                                    int32_t tokens, Seconds time) {
   const std::string& unit = ruled.row.unit;
   if (unit == "us") return microseconds(time);
   const auto bytes = ruled.rule.counted_bytes.find(std::string(type));
@@ -67,7 +70,8 @@ std::optional<double> value_in_unit(const RuledRow& ruled, const FanOut& fan, st
   return tokens * rows * static_cast<double>(bytes->second) / time.value * 1e-9;
 }
 
-std::optional<Seconds> time_of_value(const RuledRow& ruled, const FanOut& fan, std::string_view type, int32_t tokens) {
+std::optional<Seconds> time_of_value(const RuledRow& ruled, const FanOut& fan, std::string_view type,
+                                     int32_t tokens) {
   if (ruled.row.unit == "us") return microseconds(ruled.row.value);
   // Counted bytes over time is its own inverse, but for the unit of the value.
   const auto seconds = value_in_unit(ruled, fan, type, tokens, Seconds{ruled.row.value});
