@@ -33,8 +33,10 @@ void store_bf16(std::span<const float> values, int64_t offset, std::span<std::by
 }
 
 /// Quantises a whole row; stores the codes inside the window and all scales.
-/// `values`: the row, or whole blocks of it that hold the stored window; then the scales of these blocks stand for all.
-void store_fp8(std::span<const float> values, int64_t num_blocks, const RowFormat& format, std::span<std::byte> row) {
+/// `values`: the row, or whole blocks of it that hold the stored window; then the scales of these blocks
+/// stand for all.
+void store_fp8(std::span<const float> values, int64_t num_blocks, const RowFormat& format,
+               std::span<std::byte> row) {
   const BlockScaling scaling{.block = format.scale_block, .format = format.scale_format};
   std::vector<uint8_t> codes(values.size());
   std::vector<float> scales(at(ceil_div(static_cast<int64_t>(values.size()), scaling.block)));
@@ -128,7 +130,8 @@ void HostBatch::bias(int32_t index, Rank rank, int32_t token, std::span<float> o
 void HostBatch::write_row(const RowFormat& format, Rank rank, int32_t token, std::span<std::byte> row) const {
   // Only what is stored is drawn: elements come in order, so a window holds the begin of the whole row.
   const int64_t block = format.type == DType::bf16 ? 1 : format.scale_block;
-  const int64_t drawn = values_.x ? shape_.hidden : std::min<int64_t>(shape_.hidden, round_up(format.elements(), block));
+  const int64_t drawn =
+      values_.x ? shape_.hidden : std::min<int64_t>(shape_.hidden, round_up(format.elements(), block));
   std::vector<float> values(at(drawn));
   x(rank, token, values);
   if (format.type == DType::bf16)

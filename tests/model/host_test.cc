@@ -341,7 +341,8 @@ TEST(HostExecutor, AWindowKeepsTheFirstBytesAndAllMetadata) {
       EXPECT_EQ(some.weights, all.weights);
       // 64 elements lie in the first of 4 blocks, whose scale stands for all.
       ASSERT_EQ(some.scales.size(), all.scales.size());
-      for (size_t i = 0; i < some.scales.size(); ++i) EXPECT_EQ(some.scales[i], all.scales[i / 16 * 16 + i % 4]);
+      for (size_t i = 0; i < some.scales.size(); ++i)
+        EXPECT_EQ(some.scales[i], all.scales[i / 16 * 16 + i % 4]);
       const size_t row_bytes = static_cast<size_t>(c.shape.dispatch_row_bytes());
       for (size_t i = 0; i < static_cast<size_t>(all.rows); ++i)
         EXPECT_TRUE(std::equal(some.x.begin() + static_cast<ptrdiff_t>(64 * i),
