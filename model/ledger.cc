@@ -39,6 +39,11 @@ std::string describe(const Plan& plan, const LedgerEntry& place, const LedgerEnt
                      place.dst, amount(expected), amount(measured));
 }
 
+bool moves(const Op& op) {
+  return op.kind == OpKind::put || op.kind == OpKind::get || op.kind == OpKind::copy ||
+         op.kind == OpKind::reduce;
+}
+
 }  // namespace
 
 Ledger::Ledger(std::vector<LedgerEntry> entries) : entries_(std::move(entries)) {
@@ -72,10 +77,6 @@ LedgerEntry Ledger::total(PhaseId phase) const {
 }
 
 Ledger account(const Plan& plan) {
-  const auto moves = [](const Op& op) {
-    return op.kind == OpKind::put || op.kind == OpKind::get || op.kind == OpKind::copy ||
-           op.kind == OpKind::reduce;
-  };
   std::vector<LedgerEntry> entries;
   entries.reserve(static_cast<size_t>(std::count_if(plan.ops().begin(), plan.ops().end(), moves)));
   for (const Op& op : plan.ops())
@@ -83,6 +84,17 @@ Ledger account(const Plan& plan) {
       entries.push_back(
           {.phase = op.phase, .src = op.src, .dst = op.dst, .messages = op.messages, .bytes = op.bytes});
   return Ledger(std::move(entries));
+}
+
+std::vector<LedgerEntry> account_phases(const Plan& plan) {
+  std::vector<LedgerEntry> totals(plan.phases().size());
+  for (size_t p = 0; p < totals.size(); ++p) totals[p].phase = static_cast<PhaseId>(p);
+  for (const Op& op : plan.ops()) {
+    if (!moves(op)) continue;
+    totals[op.phase].messages += op.messages;
+    totals[op.phase].bytes += op.bytes;
+  }
+  return totals;
 }
 
 std::string difference(const Plan& plan, const Ledger& expected, const Ledger& measured, int limit) {

@@ -37,6 +37,8 @@ class Ledger {
 /// What the plan's put, get, copy and reduce ops add up to; wait, barrier and compute move nothing. Takes one
 /// sort.
 Ledger account(const Plan& plan);
+/// Its sums by phase [phases], without the entries: for plans of millions of ops.
+std::vector<LedgerEntry> account_phases(const Plan& plan);
 
 /// The first `limit` differences, one line each, naming phase, pair, expected and measured, and the number of
 /// the others; empty when equal.

@@ -17,6 +17,7 @@ struct Options {
   std::vector<std::string> traces;
   std::string experiment;
   std::vector<std::string> set;
+  int32_t point = -1;
   double tolerance = 0;
   bool allow_incomplete = false;
   bool json = false;
@@ -80,6 +81,7 @@ Action configure_compare(CLI::App& app) {
   app.add_option("--experiment", options->experiment,
                  "its experiment: splits bytes by link and checks ledgers");
   app.add_option("--set", options->set, "override a key of the experiment")->take_all();
+  app.add_option("--point", options->point, "which point of a sweep, from 0");
   app.add_option("--tolerance", options->tolerance, "exit with 1 when total times differ by more, e.g. 0.15");
   app.add_flag("--allow-incomplete", options->allow_incomplete, "take traces of runs that ended early");
   app.add_flag("--json", options->json, "print as JSON");

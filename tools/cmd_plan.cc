@@ -13,6 +13,7 @@ namespace {
 struct Options {
   std::string experiment;
   std::vector<std::string> set;
+  int32_t point = -1;
   bool text = false;
   bool ledger = false;
   bool dot = false;
@@ -30,10 +31,10 @@ std::string ledger_table(const Plan& plan) {
 }
 
 std::string summary(const Plan& plan) {
-  const Ledger ledger = account(plan);
+  const auto totals = account_phases(plan);
   Table table({"phase", "engine", "SMs", "messages", "bytes"});
   for (size_t p = 0; p < plan.phases().size(); ++p) {
-    const LedgerEntry moved = ledger.total(static_cast<PhaseId>(p));
+    const LedgerEntry& moved = totals[p];
     table.add({plan.phases()[p].name, std::string(to_string(plan.phases()[p].engine)),
                std::to_string(plan.phases()[p].sms), std::to_string(moved.messages),
                std::to_string(moved.bytes)});
@@ -46,10 +47,7 @@ std::string summary(const Plan& plan) {
 
 int run(const Options& options) {
   const auto experiments = read_experiments(options.experiment, options.set);
-  if (experiments.size() != 1)
-    fail_usage("'{}' has {} points, a plan is of one; choose with --set", options.experiment,
-               experiments.size());
-  const Experiment& e = experiments.front();
+  const Experiment e = effective(chosen_point(experiments, options.point), nullptr);
   const Plan plan = make_plan(e, make_routing(e), !e.program.multiple_reduction);
   std::string out;
   if (options.json)
@@ -72,6 +70,7 @@ Action configure_plan(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("experiment", options->experiment, "experiment file")->required();
   app.add_option("--set", options->set, "override a key, e.g. shape.topk=4")->take_all();
+  app.add_option("--point", options->point, "which point of a sweep, from 0");
   app.add_flag("--text", options->text, "one line per op");
   app.add_flag("--ledger", options->ledger, "messages and bytes per phase, source and destination");
   app.add_flag("--dot", options->dot, "Graphviz");

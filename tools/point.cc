@@ -2,6 +2,8 @@
 #include "tools/point.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 
@@ -114,6 +116,14 @@ Json published_json(const Experiment& e, const Routing& routing, const Plan& pla
 
 }  // namespace
 
+const Experiment& chosen_point(const std::vector<Experiment>& experiments, int32_t point) {
+  const auto count = static_cast<int32_t>(experiments.size());
+  if (point >= count || (point < 0 && count != 1))
+    fail_usage("'{}' has {} points; choose one with --point 0 .. {}", experiments.front().name, count,
+               count - 1);
+  return experiments[static_cast<size_t>(std::max(point, 0))];
+}
+
 Json plan_json(const Plan& plan, int64_t max_ops) {
   const Ledger ledger = account(plan);
   Json out = {{"schema", "plumb.plan/1"},
@@ -161,7 +171,19 @@ Json plan_json(const Plan& plan, int64_t max_ops) {
   return out;
 }
 
-Json run_point(const Experiment& e, const PointOptions& options) {
+Experiment effective(Experiment e, Json* report) {
+  const char* environment = std::getenv("PLUMB_SL");
+  const EffectiveLevel level = effective_service_level(
+      e.program, environment == nullptr ? std::nullopt : std::optional<std::string_view>(environment));
+  if (!level.warning.empty()) std::fprintf(stderr, "plumb: warning: %s\n", level.warning.c_str());
+  e.program.traffic_class = static_cast<uint8_t>(level.level);
+  if (report != nullptr) *report = {{"value", level.level}, {"origin", level.origin}};
+  return e;
+}
+
+Json run_point(const Experiment& given, const PointOptions& options) {
+  Json level;
+  const Experiment e = effective(given, &level);
   const Routing routing = make_routing(e);
   const Plan plan = make_plan(e, routing, needs_rows(e));
   const Ledger expected = account(plan);
@@ -186,6 +208,7 @@ Json run_point(const Experiment& e, const PointOptions& options) {
           {"ranks", plan.grouping().ranks},
           {"scaleup", plan.grouping().scaleup},
           {"seed", e.routing.seed},
+          {"service_level", level},
           {"executors", executors},
           {"published", published_json(e, routing, plan, traces)},
           {"table", table}};

@@ -19,6 +19,15 @@ struct PointOptions {
   std::string prefix;        // of file names, tells points apart
 };
 
+/// The point of that index, or the only one when `point` is negative. Throws Error(usage) naming the number
+/// of points.
+const Experiment& chosen_point(const std::vector<Experiment>& experiments, int32_t point);
+
+/// The experiment with the service level that its traffic really gets: PLUMB_SL overrides the program's, with
+/// a warning on stderr. `report`: value and origin, may be null. Throws Error(usage) for a level out of
+/// range.
+Experiment effective(Experiment experiment, Json* report);
+
 /// Throws Error(environment) for an executor that this build does not have, and what the executors throw.
 Json run_point(const Experiment& experiment, const PointOptions& options);
 

@@ -50,6 +50,19 @@ TEST(Ledger, HoldsSumsAbove32BitsAndRefusesThoseAbove63) {
   EXPECT_THROW(Ledger({{0, 0, 1, -1, 0}}), LogicError);
 }
 
+TEST(Ledger, PhaseTotalsAreThoseOfTheLedger) {
+  Plan plan = two_phase_plan();
+  plan.add(op_of(OpKind::put, 0, 0, 1, 2, 16));
+  plan.add(op_of(OpKind::put, 1, 0, 1, 1, 100));
+  plan.add(op_of(OpKind::get, 1, 1, 0, 3, 50));
+  plan.add(op_of(OpKind::wait, 1, 1, 1, 9, 9));  // moves nothing
+  const auto totals = account_phases(plan);
+  ASSERT_EQ(totals.size(), 2u);
+  EXPECT_EQ(totals[0], (LedgerEntry{0, 0, 0, 2, 16}));
+  EXPECT_EQ(totals[1], (LedgerEntry{1, 0, 0, 4, 150}));
+  EXPECT_EQ(totals[1].bytes, account(plan).total(PhaseId{1}).bytes);
+}
+
 TEST(Ledger, AccountsOpsThatMoveBytesFromSourceToDestination) {
   Plan plan = two_phase_plan();
   plan.add(op_of(OpKind::put, 0, 0, 1, 2, 100));

@@ -179,6 +179,35 @@ TEST_F(Cli, SweepRunsTheProductOfItsLists) {
   EXPECT_NE(out["points"][0]["digest"], out["points"][5]["digest"]);
 }
 
+TEST_F(Cli, PlanTakesOnePointOfASweep) {
+  const std::string path = experiment("sweep: {shape.topk: [1, 2]}\n");
+  const Json run = json("run " + path + " --on analytic --json");
+  EXPECT_EQ(json("plan " + path + " --point 1 --json")["digest"], run["points"][1]["digest"]);
+  for (const std::string& point : {std::string(), std::string(" --point 2")}) {
+    const Output out = plumb("plan " + path + point);
+    EXPECT_EQ(out.exit_code, 2);
+    EXPECT_NE(out.errors.find("has 2 points; choose one with --point 0 .. 1"), std::string::npos)
+        << out.errors;
+  }
+}
+
+TEST_F(Cli, B48_EnvironmentOverridesTheServiceLevelWithAWarning) {
+  const std::string run = "run " + experiment() + " --on analytic --set program.traffic_class=3 --json";
+  const Json given = json(run);
+  EXPECT_EQ(given["points"][0]["service_level"], (Json{{"value", 3}, {"origin", "program"}}));
+  ::setenv("PLUMB_SL", "0", 1);
+  const Output overridden = plumb(run);
+  ::setenv("PLUMB_SL", "300", 1);
+  const Output refused = plumb(run);
+  ::unsetenv("PLUMB_SL");
+  EXPECT_EQ(overridden.exit_code, 0);
+  EXPECT_NE(overridden.errors.find("warning"), std::string::npos);
+  EXPECT_EQ(Json::parse(overridden.text)["points"][0]["service_level"],
+            (Json{{"value", 0}, {"origin", "environment PLUMB_SL"}}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.errors.find("300"), std::string::npos) << refused.errors;
+}
+
 TEST_F(Cli, FailingPointIsMarkedAndTheOthersStay) {
   // Two points, the second asks for more host memory than allowed.
   const Output out = plumb("run " + experiment("sweep: {shape.tokens_per_rank: [1, 4096]}\n") +
