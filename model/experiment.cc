@@ -230,31 +230,46 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
   return e;
 }
 
-/// One assignment list per point.
-std::vector<std::vector<std::string>> read_points(const std::string& path, const std::vector<std::string>& overrides) {
+/// What a point changes in its file.
+struct Point {
+  std::string label;
+  std::vector<std::string> assignments;
+};
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : " ") + part;
+  return out;
+}
+
+std::vector<Point> read_points(const std::string& path, const std::vector<std::string>& overrides) {
   ConfigFile file = ConfigFile::load(path);
   for (const std::string& assignment : overrides) file.set(assignment);
   ConfigMap root = file.root();
   if (root.has("sweep") && root.has("points")) root.fail("points", "stands beside 'sweep'; give one of both");
-  std::vector<std::vector<std::string>> points = {{}};
+  std::vector<Point> points(1);
   if (auto sweep = root.optional_map("sweep")) {
     for (const std::string& key : sweep->keys()) {
       const auto values = sweep->text_list(key, {});
       if (values.empty()) sweep->fail(key, "lists no value");
-      std::vector<std::vector<std::string>> next;
-      for (const auto& point : points)
+      std::vector<Point> next;
+      for (const Point& point : points)
         for (const std::string& value : values) {
           next.push_back(point);
-          next.back().push_back(fmt::format("{}={}", key, value));
+          next.back().assignments.push_back(fmt::format("{}={}", key, value));
         }
       points = std::move(next);
     }
+    for (Point& point : points) point.label = join(point.assignments);
   } else if (auto list = root.optional_list("points")) {
     points.clear();
     for (size_t i = 0; i < list->size(); ++i) {
       ConfigMap map = list->map(i);
-      points.emplace_back();
-      for (const std::string& key : map.keys()) points.back().push_back(fmt::format("{}={}", key, map.raw(key)));
+      Point point;
+      for (const std::string& key : map.keys())
+        if (key != "name") point.assignments.push_back(fmt::format("{}={}", key, map.raw(key)));
+      point.label = map.text("name", join(point.assignments));
+      points.push_back(std::move(point));
     }
     if (points.empty()) root.fail("points", "lists no point");
   }
@@ -271,13 +286,13 @@ Grouping Experiment::grouping() const {
 
 std::vector<Experiment> read_experiments(const std::string& path, const std::vector<std::string>& overrides) {
   std::vector<Experiment> experiments;
-  for (const auto& point : read_points(path, overrides)) {
+  for (const Point& point : read_points(path, overrides)) {
     ConfigFile file = ConfigFile::load(path);
     for (const std::string& assignment : overrides) file.set(assignment);
-    for (const std::string& assignment : point) file.set(assignment);
+    for (const std::string& assignment : point.assignments) file.set(assignment);
     Experiment e = read_one(file, path);
     file.finish();
-    for (const std::string& assignment : point) e.label += fmt::format("{}{}", e.label.empty() ? "" : " ", assignment);
+    e.label = point.label;
     experiments.push_back(std::move(e));
   }
   return experiments;
