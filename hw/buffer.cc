@@ -17,10 +17,10 @@ void refuse_capture(cudaStream_t stream) {
     fail_usage("dispatch: host_sync cannot be captured into a graph; leave it off and use the counts on the device");
 }
 
-/// Pieces of a row, so that every warp of the launch has two pieces when tokens are few.
+/// Parts of a row, so that every warp of the launch has two when tokens are few.
 int32_t parts_of(int32_t tokens, int32_t row_bytes, int32_t sms) {
   constexpr int32_t kWarps = 16;       // of a block of combine
-  constexpr int32_t kMinBytes = 1024;  // what a warp sums at once
+  constexpr int32_t kMinBytes = 1792;  // half of a chunk of its rings
   const int64_t wanted = tokens == 0 ? 1 : ceil_div(int64_t{2} * sms * kWarps, tokens);
   return static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, ceil_div(row_bytes, kMinBytes)));
 }

@@ -74,6 +74,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
       windows(std::move(windows_in)),
       rank_state(device_memory(sizeof(kernels::RankState))),
       counters(device_memory(sizeof(kernels::Counters))),
+      block_counts(device_memory(int64_t{device_sms} * (limits.ranks + limits.experts) * 8)),
       fault(pinned_memory(sizeof(kernels::Fault))),
       host_counts(pinned_memory(count_words(limits) * 8)),
       handles(static_cast<size_t>(limits.num_handles)) {
@@ -84,6 +85,8 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
   for (HandleSlot& slot : handles) slot = {.memory = carve(limits, from), .generation = 1};
   check(cudaMemset(handle_memory.get(), 0, static_cast<size_t>(measure.used)), "clear handles");
   check(cudaMemset(rank_state.get(), 0, sizeof(kernels::RankState)), "clear the state of a rank");
+  check(cudaMemset(block_counts.get(), 0, static_cast<size_t>(device_sms) * static_cast<size_t>(limits.ranks + limits.experts) * 8),
+        "clear block counts");
   check(cudaMemset(counters.get(), 0, sizeof(kernels::Counters)), "clear counters");
   check(cudaDeviceSynchronize(), "create a buffer");
   context = {.rank = rank,
@@ -97,6 +100,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
              .copies_capacity = copies_capacity(limits),
              .rows_capacity = rows_capacity(limits),
              .state = static_cast<kernels::RankState*>(rank_state.get()),
+             .block_counts = static_cast<uint64_t*>(block_counts.get()),
              .fault = static_cast<kernels::Fault*>(fault.get()),
              .counters = static_cast<kernels::Counters*>(counters.get()),
              .timeout_ns = limits.timeout_ns};

@@ -45,6 +45,7 @@ struct Buffer::State {
   std::shared_ptr<Windows> windows;
   DeviceMemory rank_state;
   DeviceMemory counters;
+  DeviceMemory block_counts;
   DeviceMemory handle_memory;
   PinnedMemory fault;
   PinnedMemory host_counts;

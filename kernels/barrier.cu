@@ -11,7 +11,7 @@ constexpr int32_t kStageThreads = 512;
 static_assert(kBarrierThreads >= kMaxRanks);
 
 template <class Policy>
-__global__ void __launch_bounds__(Policy::config.threads)
+__global__ void __launch_bounds__(Policy::config.threads, 1)
     barrier(const __grid_constant__ Batch<BarrierParams> batch) {
   const Context& c = batch.ranks[blockIdx.y].context;
   const uint64_t call = c.state->barriers + 1;

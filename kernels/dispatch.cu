@@ -3,17 +3,19 @@
 //
 // Phases of a block (it owns a contiguous share of the rank's tokens):
 //   load      mover warps start to load their first rows
-//   notify    block 0 counts all tokens and writes the counts for all ranks into all windows
-//   number    slots of the block's rows, counted from this source's first row (dispatch_plan.cuh)
+//   number    slots of the block's rows, counted per numbering warp (dispatch_plan.cuh); the block's counts go
+//             to the rank's other blocks
+//   notify    the rank's counts for all ranks, into all windows, a few windows per block
 //   counts    wait for the counts of all sources: every rank is inside this call, so its tensors are free, and
 //             prefix sums over sources say where rows go. No barrier before.
 //   move      one warp per row: bulk load, one bulk store per destination, ids, weights and scales by lanes
 //   flush     the last block of the rank signals every peer, then waits for every peer's signal
 //   copy, pad expand layout: further experts of a row, zeros into alignment gaps; all blocks
-// Cached calls replace notify, number and counts by a signal to and from every peer.
+// Cached calls replace number, notify and counts by a signal to and from every peer.
 // Warps: 0 .. stages-1 move rows, all plan, the last one of block 0 publishes the counts.
 // Shared memory: shared_map.h. Must match on all ranks: everything in DispatchParams but tokens and pointers.
-// Versions: 1 one row stage per warp, direct placement.
+// Versions: 1 one row stage per warp, direct placement. 2 blocks count their own tokens only and exchange counts
+// (version 1: block 0 counted all, 80 us at 8192 tokens); selections and scales of the next row loaded ahead.
 #include "kernels/dispatch_plan.cuh"
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
@@ -31,18 +33,68 @@ __device__ __forceinline__ void load_row(const DispatchParams& p, const Dispatch
 
 /// What lane k of a warp knows about selection k of its token.
 struct Selection {
-  int32_t id;
-  int32_t rank;
-  int32_t slot;     // of the copy at that rank
-  int32_t row;      // expand: of the selection in the tensor
-  int32_t landing;  // row of the tensor that the copy is written to: its first selection's
-  float weight;
+  int32_t id = kNone;
+  int32_t rank = kNone;
+  int32_t slot = 0;     // of the copy at that rank
+  int32_t row = 0;      // expand: of the selection in the tensor
+  int32_t landing = 0;  // row of the tensor that the copy is written to: its first selection's
+  float weight = 0.0f;
 };
 
+constexpr int32_t kScalesAtOnce = 2;  // packs that a lane loads ahead
+
+/// A token's selections and scales, loaded while its row is under way.
+struct Ahead {
+  Selection mine;
+  uint32_t scales[kScalesAtOnce] = {};
+};
+
+__device__ __forceinline__ Ahead load_ahead(const DispatchParams& p, int32_t token) {
+  const int32_t lane = lane_index();
+  const int64_t index = int64_t{token} * p.context.topk + lane;
+  Ahead out;
+  if (lane < p.context.topk) {
+    out.mine.id = p.handle.ids[index];
+    out.mine.slot = p.handle.slots[index];
+    if (p.expand) out.mine.row = p.handle.rows[index];
+    if (p.weights != nullptr) out.mine.weight = p.weights[index];
+  }
+  const uint32_t* from = p.scales + int64_t{token} * p.scale_token_stride;
+#pragma unroll
+  for (int32_t i = 0; i < kScalesAtOnce; ++i)
+    if (lane + i * 32 < p.scale_packs) out.scales[i] = from[(lane + i * 32) * p.scale_pack_stride];
+  return out;
+}
+
+/// Turns numbers that count from the numbering warp's first row into places at the destination; keeps in the
+/// handle those that count from this source's first row.
+__device__ __forceinline__ void place_selection(const DispatchParams& p, const DispatchShared& s, int32_t token,
+                                                int32_t numbering_warp, Selection& mine) {
+  const Context& c = p.context;
+  if (mine.id < 0) {
+    mine.weight = 0.0f;  // of no choice; it may be anything
+    return;
+  }
+  mine.rank = mine.id / c.local_experts;
+  if (!p.cached) {
+    const int32_t* counter = s.histogram + numbering_warp * s.bins;
+    const int64_t index = int64_t{token} * c.topk + lane_index();
+    mine.slot += counter[mine.rank] + s.before[mine.rank];
+    p.handle.slots[index] = mine.slot;
+    if (p.expand) {
+      mine.row += counter[c.ranks + mine.id] + s.before[c.ranks + mine.id];
+      p.handle.rows[index] = mine.row;
+    }
+  }
+  mine.slot += s.base[mine.rank];
+  if (p.expand) mine.row += s.group_base[mine.id];
+}
+
 /// Ids, weights, source and scales of a copy; all lanes together.
-__device__ __forceinline__ void send_metadata(const DispatchParams& p, const Selection& mine, int32_t token,
+__device__ __forceinline__ void send_metadata(const DispatchParams& p, const Ahead& in, int32_t token,
                                               int32_t from_lane) {
   const Context& c = p.context;
+  const Selection& mine = in.mine;
   const int32_t lane = lane_index();
   const int32_t dst = __shfl_sync(kAllLanes, mine.rank, from_lane);
   const int64_t slot = __shfl_sync(kAllLanes, mine.slot, from_lane);
@@ -61,32 +113,26 @@ __device__ __forceinline__ void send_metadata(const DispatchParams& p, const Sel
     }
   }
   if (lane == 0) reinterpret_cast<int32_t*>(peer + c.map.source)[slot] = c.rank * c.max_tokens + token;
-  const uint32_t* from = p.scales + int64_t{token} * p.scale_token_stride;
   uint32_t* to = reinterpret_cast<uint32_t*>(peer + c.map.scales) + landing * p.scale_row_stride;
-  for (int32_t i = lane; i < p.scale_packs; i += 32)
+#pragma unroll
+  for (int32_t i = 0; i < kScalesAtOnce; ++i)
+    if (lane + i * 32 < p.scale_packs) to[(lane + i * 32) * p.scale_column_stride] = in.scales[i];
+  const uint32_t* from = p.scales + int64_t{token} * p.scale_token_stride;
+  for (int32_t i = lane + kScalesAtOnce * 32; i < p.scale_packs; i += 32)
     to[i * p.scale_column_stride] = from[i * p.scale_pack_stride];
 }
 
+/// Sends a loaded row to all its ranks; `in` has its places.
 template <bool kCounted>
-__device__ __forceinline__ void move_row(const DispatchParams& p, const DispatchShared& s, int32_t token,
+__device__ __forceinline__ void move_row(const DispatchParams& p, const DispatchShared& s, Ahead& in, int32_t token,
                                          uint32_t parity) {
   const Context& c = p.context;
-  const int32_t lane = lane_index();
+  Selection& mine = in.mine;
   const int32_t warp = warp_index();
-  const int64_t index = int64_t{token} * c.topk + lane;
-  const bool exists = lane < c.topk;
-  Selection mine{kNone, kNone, 0, 0, 0, 0.0f};
-  if (exists) mine.id = p.handle.ids[index];
-  if (mine.id >= 0) {
-    mine.rank = mine.id / c.local_experts;
-    mine.slot = p.handle.slots[index] + s.base[mine.rank];
-    if (p.expand) mine.row = p.handle.rows[index] + s.group_base[mine.id];
-    if (p.weights != nullptr) mine.weight = p.weights[index];
-  }
   const uint32_t same_rank = __match_any_sync(kAllLanes, mine.rank);
   const int32_t first_row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int32_t>(same_rank)) - 1);
   mine.landing = p.expand ? first_row : mine.slot;
-  const bool sends = mine.rank >= 0 && lane == 31 - __clz(static_cast<int32_t>(same_rank));
+  const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
   wait_load(&s.barriers[warp], parity);
   if (sends) {
     ptx::bulk_store(c.peers[mine.rank] + c.map.x + int64_t{mine.landing} * p.row_bytes,
@@ -95,18 +141,26 @@ __device__ __forceinline__ void move_row(const DispatchParams& p, const Dispatch
     if constexpr (kCounted) atomicAdd(&s.sent[mine.rank], 1u);
   }
   for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1)
-    send_metadata(p, mine, token, __ffs(static_cast<int32_t>(rest)) - 1);
-  ptx::bulk_wait_read();
-  __syncwarp();
+    send_metadata(p, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
 }
 
 /// Mover warps: rows begin + warp, begin + warp + stages, ...; the first one is being loaded.
 template <bool kCounted>
 __device__ void move_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end) {
   uint32_t parity = 0;
-  for (int32_t token = begin + warp_index(); token < end; token += p.stages) {
-    move_row<kCounted>(p, s, token, parity);
+  int32_t token = begin + warp_index();
+  int32_t numbering_warp = 0;  // of the present token
+  Ahead next;
+  if (token < end) next = load_ahead(p, token);
+  for (; token < end; token += p.stages) {
+    Ahead in = next;
+    while (!p.cached && token >= s.numbered[numbering_warp]) ++numbering_warp;
+    place_selection(p, s, token, numbering_warp, in.mine);
+    if (token + p.stages < end) next = load_ahead(p, token + p.stages);
+    move_row<kCounted>(p, s, in, token, parity);
     parity ^= 1;
+    ptx::bulk_wait_read();
+    __syncwarp();
     if (lane_index() == 0 && token + p.stages < end) load_row(p, s, token + p.stages);
   }
   ptx::bulk_wait();
@@ -229,7 +283,7 @@ __device__ void pad_rows(const DispatchParams& p, const DispatchShared& s) {
 template <bool kCounted>
 __device__ void count_moves(const DispatchParams& p, const DispatchShared& s) {
   const Context& c = p.context;
-  const bool counts_notify = blockIdx.x == 0 && !p.cached;
+  const bool counts_notify = blockIdx.x == 0 && !p.cached;  // for the blocks that sent
   for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
     const bool is_self = d == c.rank;
     if (counts_notify)
@@ -243,20 +297,16 @@ template <bool kCounted>
 __device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
                           uint64_t call) {
   const Context& c = p.context;
-  const bool is_first = blockIdx.x == 0;
   if (p.cached) {
     const uint64_t number = static_cast<uint64_t>(p.handle.counts[kDispatchNumber]);
     return enter<kCounted>(c, Step::enter, c.map.entered, tagged(call, static_cast<uint32_t>(number))) &&
            (place_from_handle(p, s), true);
   }
   if constexpr (kCounted) stamp_begin(c, Step::notify);
-  if (is_first)
-    notify(p, s, call);
-  else
-    count_tokens(p, 0, begin, s.running, p.expand ? s.running + c.ranks : nullptr);
+  number_slots(p, s, begin, end, call);
+  const bool is_notified = notify(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::notify);
-  __syncthreads();
-  number_slots(p, s, begin, end);
+  if (!is_notified) return false;
   if constexpr (kCounted) stamp_begin(c, Step::counts);
   const bool is_placed = place(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::counts);
@@ -264,7 +314,7 @@ __device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int3
 }
 
 template <class Policy>
-__global__ void __launch_bounds__(Policy::config.threads)
+__global__ void __launch_bounds__(Policy::config.threads, 1)
     dispatch(const __grid_constant__ Batch<DispatchParams> batch) {
   constexpr bool kCounted = Policy::config.counted;
   extern __shared__ __align__(128) char memory[];
@@ -282,9 +332,9 @@ __global__ void __launch_bounds__(Policy::config.threads)
     ptx::fence_mbarrier_init();
     if (begin + warp_index() < end) load_row(p, s, begin + warp_index());
   }
-  const int32_t words = static_cast<int32_t>(s.sent + c.ranks - reinterpret_cast<uint32_t*>(s.running));
+  const int32_t words = static_cast<int32_t>(s.sent + c.ranks - reinterpret_cast<uint32_t*>(s.own));
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x))
-    s.running[i] = 0;
+    s.own[i] = 0;
   __syncthreads();
 
   const bool is_placed = plan_rows<kCounted>(p, s, begin, end, call);

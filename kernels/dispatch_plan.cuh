@@ -13,8 +13,11 @@ namespace plumb::kernels {
 struct DispatchShared {
   char* stages;
   uint64_t* barriers;
-  int32_t* running;
+  int32_t* own;
+  int32_t* before;
+  int32_t* total;
   int32_t* histogram;
+  int32_t* numbered;
   int32_t* base;
   int32_t* copies;
   int32_t* group_base;
@@ -30,8 +33,11 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& 
   const auto ints = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
   return {memory,
           reinterpret_cast<uint64_t*>(memory + map.barriers),
-          ints(map.running),
+          ints(map.own),
+          ints(map.before),
+          ints(map.total),
           ints(map.histogram),
+          ints(map.numbered),
           ints(map.base),
           ints(map.copies),
           ints(map.group_base),
@@ -41,11 +47,14 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& 
           block.bins()};
 }
 
-/// The global expert id of a selection; kNone for any negative number and for one out of range.
-__device__ __forceinline__ int32_t expert_id(const DispatchParams& p, int64_t index) {
+/// The global expert id of a selection; kNone for any negative number and for one out of range, which is
+/// reported.
+__device__ __forceinline__ int32_t expert_id(const DispatchParams& p, int64_t index, int32_t token) {
+  const Context& c = p.context;
   const int64_t id = p.id_bytes == 8 ? static_cast<const int64_t*>(p.ids)[index]
                                      : static_cast<const int32_t*>(p.ids)[index];
-  return id >= 0 && id < p.context.experts ? static_cast<int32_t>(id) : kNone;
+  if (id >= c.experts) report(c, FaultKind::bad_expert, Step::notify, c.rank, c.experts, id, token);
+  return id >= 0 && id < c.experts ? static_cast<int32_t>(id) : kNone;
 }
 
 __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, uint64_t call, int32_t src) {
@@ -53,79 +62,19 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
   return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
 }
 
-/// Adds the rows that tokens [first, last) send to each rank, and, if asked, to each expert.
-static __device__ void count_tokens(const DispatchParams& p, int32_t first, int32_t last, int32_t* to_rank,
-                             int32_t* to_expert) {
-  const Context& c = p.context;
-  constexpr int32_t kWords = kMaxRanks / 32;
-  uint32_t sum[kWords] = {};  // lane l: rows to ranks l, 32 + l, ...
-  for (int32_t chunk = first + warp_index() * 32; chunk < last; chunk += static_cast<int32_t>(blockDim.x)) {
-    const int32_t token = chunk + lane_index();
-    uint32_t mask[kWords] = {};
-    for (int32_t k = 0; token < last && k < c.topk; ++k) {
-      const int32_t id = expert_id(p, int64_t{token} * c.topk + k);
-      if (id < 0) continue;
-      if (to_expert != nullptr) atomicAdd(&to_expert[id], 1);
-      const int32_t rank = id / c.local_experts;
-#pragma unroll
-      for (int32_t w = 0; w < kWords; ++w) mask[w] |= rank / 32 == w ? 1u << (rank % 32) : 0u;
-    }
-    __syncwarp();
-#pragma unroll
-    for (int32_t w = 0; w < kWords; ++w)
-      for (int32_t bit = 0; bit < 32 && w * 32 + bit < c.ranks; ++bit) {
-        const uint32_t count = __popc(__ballot_sync(kAllLanes, (mask[w] >> bit) & 1u));
-        if (lane_index() == bit) sum[w] += count;
-      }
-  }
-#pragma unroll
-  for (int32_t w = 0; w < kWords; ++w)
-    if (sum[w] != 0) atomicAdd(&to_rank[w * 32 + lane_index()], static_cast<int32_t>(sum[w]));
-}
-
-/// Reports ids out of range, which count as no choice; block 0 only.
-static __device__ void check_ids(const DispatchParams& p) {
-  const Context& c = p.context;
-  for (int64_t i = threadIdx.x; i < int64_t{p.tokens} * c.topk; i += blockDim.x) {
-    const int64_t id =
-        p.id_bytes == 8 ? static_cast<const int64_t*>(p.ids)[i] : static_cast<const int32_t*>(p.ids)[i];
-    if (id >= c.experts)
-      report(c, FaultKind::bad_expert, Step::notify, c.rank, c.experts, id, static_cast<int32_t>(i / c.topk));
-  }
-}
-
-/// Block 0 counts all tokens and sends the counts for all ranks to all ranks.
-static __device__ void notify(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
-  const Context& c = p.context;
-  int32_t* to_expert = s.running + c.ranks;
-  check_ids(p);
-  count_tokens(p, 0, p.tokens, s.running, to_expert);
-  __syncthreads();
-  const int32_t words_per_rank = 1 + c.local_experts;
-  const int32_t words = c.ranks * words_per_rank;
-  for (int32_t step = 0; step < c.ranks; ++step) {
-    uint64_t* out = count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank);
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
-      const int32_t dst = i / words_per_rank;
-      const int32_t local = i % words_per_rank - 1;
-      const int32_t count = local < 0 ? s.running[dst] : to_expert[dst * c.local_experts + local];
-      ptx::store_relaxed_sys(out + i, tagged(call, static_cast<uint32_t>(count)));
-    }
-  }
-  __syncthreads();
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks + c.experts; i += static_cast<int32_t>(blockDim.x))
-    s.running[i] = 0;
-  __syncthreads();
-}
-
 /// Numbers the rows of tokens [first, last) per destination, from zero; one warp. A row to a rank is numbered
 /// by its last selection there.
-static __device__ void number_tokens(const DispatchParams& p, int32_t first, int32_t last, int32_t* counter) {
+static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first, int32_t last,
+                                     int32_t* counter) {
   const Context& c = p.context;
   const int32_t lane = lane_index();
+  const auto id_of = [&](int32_t token) {
+    return lane < c.topk && token < last ? expert_id(p, int64_t{token} * c.topk + lane, token) : kNone;
+  };
+  int32_t next = id_of(first);
   for (int32_t token = first; token < last; ++token) {
-    const int64_t index = int64_t{token} * c.topk + lane;
-    const int32_t id = lane < c.topk ? expert_id(p, index) : kNone;
+    const int32_t id = next;
+    next = id_of(token + 1);
     const int32_t rank = id < 0 ? kNone : id / c.local_experts;
     const int32_t last_lane = 31 - __clz(static_cast<int32_t>(__match_any_sync(kAllLanes, rank)));
     const uint32_t same = __match_any_sync(kAllLanes, id < 0 ? -1 - lane : id);
@@ -135,45 +84,79 @@ static __device__ void number_tokens(const DispatchParams& p, int32_t first, int
     int32_t row = 0;
     if (rank >= 0 && lane == last_lane) slot = counter[rank]++;
     if (p.expand && id >= 0) row = counter[c.ranks + id]++;
+    if (!p.expand && id >= 0) atomicAdd(&s.own[c.ranks + id], 1);
     slot = __shfl_sync(kAllLanes, slot, last_lane);
     __syncwarp();
     if (lane >= c.topk) continue;
+    const int64_t index = int64_t{token} * c.topk + lane;
     p.handle.ids[index] = id;
     p.handle.slots[index] = slot;
     if (p.expand) p.handle.rows[index] = row;
   }
 }
 
-/// Numbers the rows of the block's tokens; the numbers count from this source's first row at the destination.
-static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end) {
+/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows of
+/// each warp. The block's counts go to the other blocks of the rank.
+static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
+                                    uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const RowSplit split{end - begin, p.plan_warps};
-  const bool works = warp < p.plan_warps;
-  const int32_t first = begin + static_cast<int32_t>(split.begin(works ? warp : 0));
-  const int32_t last = works ? begin + static_cast<int32_t>(split.end(warp)) : first;
-  int32_t* counter = s.histogram + (works ? warp : 0) * s.bins;
-  if (works) {
+  if (warp < p.plan_warps) {
+    int32_t* counter = s.histogram + warp * s.bins;
     for (int32_t i = lane_index(); i < s.bins; i += 32) counter[i] = 0;
     __syncwarp();
-    number_tokens(p, first, last, counter);
+    const int32_t last = begin + static_cast<int32_t>(split.end(warp));
+    number_tokens(p, s, begin + static_cast<int32_t>(split.begin(warp)), last, counter);
+    if (lane_index() == 0) s.numbered[warp] = last;
   }
   __syncthreads();
-  for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < s.bins; bin += static_cast<int32_t>(blockDim.x)) {
-    int32_t before = s.running[bin];
-    for (int32_t w = 0; w < p.plan_warps; ++w) {
+  uint64_t* out = c.block_counts + int64_t{blockIdx.x} * (c.ranks + c.experts);
+  for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < c.ranks + c.experts; bin += static_cast<int32_t>(blockDim.x)) {
+    int32_t sum = s.own[bin];
+    for (int32_t w = 0; bin < s.bins && w < p.plan_warps; ++w) {
       const int32_t count = s.histogram[w * s.bins + bin];
-      s.histogram[w * s.bins + bin] = before;
-      before += count;
+      s.histogram[w * s.bins + bin] = sum;
+      sum += count;
+    }
+    ptx::store_relaxed_sys(out + bin, tagged(call, static_cast<uint32_t>(sum)));
+  }
+}
+
+/// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
+static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared& s, int32_t bins, uint64_t call) {
+  const Context& c = p.context;
+  bool is_known = true;
+  const int32_t words = bins * static_cast<int32_t>(gridDim.x);
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t block = i / bins;
+    const int32_t bin = i % bins;
+    const uint64_t* word = c.block_counts + int64_t{block} * (c.ranks + c.experts) + bin;
+    const uint32_t count = wait_count(c, word, Step::notify, c.rank, call);
+    if (count == kPoison) is_known = false;
+    if (block < static_cast<int32_t>(blockIdx.x)) atomicAdd(&s.before[bin], static_cast<int32_t>(count));
+    atomicAdd(&s.total[bin], static_cast<int32_t>(count));
+  }
+  return __syncthreads_or(is_known ? 0 : 1) == 0;
+}
+
+/// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it needs.
+static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+  const Context& c = p.context;
+  const bool sends = static_cast<int32_t>(blockIdx.x) < c.ranks;
+  if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) return false;
+  const int32_t words_per_rank = 1 + c.local_experts;
+  const int32_t words = c.ranks * words_per_rank;
+  for (int32_t step = static_cast<int32_t>(blockIdx.x); step < c.ranks; step += static_cast<int32_t>(gridDim.x)) {
+    uint64_t* out = count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank);
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
+      const int32_t dst = i / words_per_rank;
+      const int32_t local = i % words_per_rank - 1;
+      const int32_t count = local < 0 ? s.total[dst] : s.total[c.ranks + dst * c.local_experts + local];
+      ptx::store_relaxed_sys(out + i, tagged(call, static_cast<uint32_t>(count)));
     }
   }
-  __syncthreads();
-  for (int64_t i = int64_t{first} * c.topk + lane_index(); i < int64_t{last} * c.topk; i += 32) {
-    const int32_t id = p.handle.ids[i];
-    if (id < 0) continue;
-    p.handle.slots[i] += counter[id / c.local_experts];
-    if (p.expand) p.handle.rows[i] += counter[c.ranks + id];
-  }
+  return true;
 }
 
 /// Turns group totals into the first row of each expert's group and adds it to group_base; a warp per rank.
@@ -210,7 +193,7 @@ static __device__ bool place(const DispatchParams& p, const DispatchShared& s, u
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks * c.ranks; i += static_cast<int32_t>(blockDim.x)) {
     const int32_t src = i / c.ranks;
     const int32_t dst = i % c.ranks;
-    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + dst * words_per_rank, src, call);
+    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + dst * words_per_rank, Step::counts, src, call);
     if (count == kPoison) fits = false;
     if (src < c.rank) atomicAdd(&s.base[dst], static_cast<int32_t>(count));
     atomicAdd(&s.copies[dst], static_cast<int32_t>(count));
@@ -220,7 +203,7 @@ static __device__ bool place(const DispatchParams& p, const DispatchShared& s, u
     const int32_t src = i / c.experts;
     const int32_t expert = i % c.experts;
     const int32_t word = expert + expert / c.local_experts + 1;
-    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + word, src, call);
+    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + word, Step::counts, src, call);
     if (count == kPoison) fits = false;
     if (src < c.rank) atomicAdd(&s.group_base[expert], static_cast<int32_t>(count));
     atomicAdd(&s.group_total[expert], static_cast<int32_t>(count));

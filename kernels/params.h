@@ -64,6 +64,7 @@ struct Context {
   int64_t copies_capacity = 0;  // rows of the per-copy areas
   int64_t rows_capacity = 0;    // rows of x and expert_out
   RankState* state = nullptr;
+  uint64_t* block_counts = nullptr;  // [blocks][ranks + experts] of the running dispatch: call << 32 | count
   Fault* fault = nullptr;  // pinned
   Counters* counters = nullptr;
   int64_t timeout_ns = 0;

@@ -95,20 +95,9 @@ __device__ __forceinline__ uint32_t add_acq_rel_gpu(uint32_t* word, uint32_t val
 
 // --- rows, 9.7.9.8 ---
 
-/// 16 bytes that are used once.
-__device__ __forceinline__ uint4 load_once(const void* global) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(global)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_once(void* global, uint4 v) {
-  asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(global), "r"(v.x), "r"(v.y),
-               "r"(v.z), "r"(v.w)
-               : "memory");
-}
+/// 16 bytes that are used once, past the L1 cache.
+__device__ __forceinline__ uint4 load_once(const void* global) { return __ldcg(static_cast<const uint4*>(global)); }
+__device__ __forceinline__ void store_once(void* global, uint4 v) { __stcg(static_cast<uint4*>(global), v); }
 
 /// Nanoseconds of the GPU's global timer, 10.27; its tick is coarser than 1 ns.
 __device__ __forceinline__ uint64_t global_timer() {

@@ -24,8 +24,11 @@ struct DispatchBlock {
 struct DispatchMap {
   int64_t stage_bytes = 0;
   int64_t barriers = 0;
-  int64_t running = 0;      // [ranks + experts]: rows of tokens before this block; block 0 first: all counts
+  int64_t own = 0;          // [ranks + experts]: rows of the block's tokens to each rank and expert
+  int64_t before = 0;       // [ranks + experts]: the same of the blocks before
+  int64_t total = 0;        // [ranks + experts]: the same of all blocks
   int64_t histogram = 0;    // [plan_warps][bins]
+  int64_t numbered = 0;     // [plan_warps]: end of the tokens that each numbering warp numbers
   int64_t base = 0;         // [ranks]: first slot of this source at each rank
   int64_t copies = 0;       // [ranks]: copies that each rank receives
   int64_t group_base = 0;   // [experts]: first row of this source in each expert's group (expand)
@@ -38,9 +41,13 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   DispatchMap out;
   out.stage_bytes = round_up(in.row_bytes, 128);
   out.barriers = out.stage_bytes * in.stages;
-  out.running = out.barriers + 8 * int64_t{in.stages};
-  out.histogram = out.running + 4 * (int64_t{in.ranks} + in.experts);
-  out.base = out.histogram + 4 * int64_t{in.plan_warps} * in.bins();
+  const int64_t counts = 4 * (int64_t{in.ranks} + in.experts);
+  out.own = out.barriers + 8 * int64_t{in.stages};
+  out.before = out.own + counts;
+  out.total = out.before + counts;
+  out.histogram = out.total + counts;
+  out.numbered = out.histogram + 4 * int64_t{in.plan_warps} * in.bins();
+  out.base = out.numbered + 4 * int64_t{in.plan_warps};
   out.copies = out.base + 4 * int64_t{in.ranks};
   out.group_base = out.copies + 4 * int64_t{in.ranks};
   out.group_total = out.group_base + (in.expand ? 4 * int64_t{in.experts} : 0);
@@ -49,7 +56,7 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   return out;
 }
 
-inline constexpr int32_t kDispatchThreads = 1024;
+inline constexpr int32_t kDispatchThreads = 896;  // 72 registers a thread: no spills
 inline constexpr int32_t kMaxStages = kDispatchThreads / 32 - 1;  // the last warp publishes counts
 inline constexpr int64_t kHistogramBytes = 16 * 1024;             // limits plan_warps
 

@@ -80,15 +80,15 @@ inline constexpr uint32_t kPoison = 0xffffffffu;  // as a count: the source met 
 /// A count with the number of its call. One 64-bit store, so that it needs no flag and no order.
 __device__ __forceinline__ uint64_t tagged(uint64_t call, uint32_t count) { return call << 32 | count; }
 
-/// Waits for the count of call `call` in an own word; kPoison when given up.
-__device__ __forceinline__ uint32_t wait_count(const Context& c, const uint64_t* word, int32_t peer,
+/// Waits for the count of call `call` in an own word; kPoison when given up. Matching side: a relaxed store.
+__device__ __forceinline__ uint32_t wait_count(const Context& c, const uint64_t* word, Step step, int32_t peer,
                                                uint64_t call) {
   const uint32_t tag = static_cast<uint32_t>(call);
   uint64_t seen = ptx::load_relaxed_sys(word);
   if (static_cast<uint32_t>(seen >> 32) == tag) return static_cast<uint32_t>(seen);
   const uint64_t begin_ns = ptx::global_timer();
   for (uint32_t polls = 1; static_cast<uint32_t>(seen >> 32) != tag; ++polls) {
-    if (polls % kPollsPerClock == 0 && gives_up(c, Step::counts, peer, begin_ns, static_cast<int64_t>(tag),
+    if (polls % kPollsPerClock == 0 && gives_up(c, step, peer, begin_ns, static_cast<int64_t>(tag),
                                                 static_cast<int64_t>(seen >> 32)))
       return kPoison;
     seen = ptx::load_relaxed_sys(word);

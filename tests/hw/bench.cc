@@ -78,10 +78,36 @@ class Bench {
     out["dispatch"] = result(time([this] { dispatch(); }, line.repeats), p_.row(), copies_, line);
     if (p_.expand) out["dispatch"]["expanded_rows"] = selections_;
     out["combine"] = result(time([this] { combine(); }, line.repeats), 2.0 * p_.hidden, combine_rows(), line);
+    out["phases_us"] = phases();
     return out;
   }
 
  private:
+  /// Phases of rank 0 in one counted round: begin and end, from the begin of the first.
+  Json phases() {
+    for (Buffer& buffer : buffers_) buffer.clear_counters();
+    counted_ = true;
+    dispatch();
+    combine();
+    counted_ = false;
+    const kernels::Counters c = buffers_[0].counters();
+    Json out;
+    const auto add = [&](kernels::Step first, std::initializer_list<kernels::Step> steps) {
+      const uint64_t start = c.begin_ns[static_cast<size_t>(first)];
+      for (const kernels::Step step : steps) {
+        const auto i = static_cast<size_t>(step);
+        if (c.end_ns[i] == 0 || c.begin_ns[i] == 0) continue;
+        const auto us = [&](uint64_t t) { return static_cast<double>(static_cast<int64_t>(t - start)) * 1e-3; };
+        out[kernels::kStepNames[i]] = {us(c.begin_ns[i]), us(c.end_ns[i])};
+      }
+    };
+    using kernels::Step;
+    if (!p_.cached) add(Step::notify, {Step::notify, Step::counts, Step::dispatch, Step::flush, Step::copy});
+    add(p_.expand && p_.multiple_reduction ? Step::combine_local : Step::combine_enter,
+        {Step::combine_local, Step::combine_enter, Step::combine_reduce, Step::combine_flush});
+    return out;
+  }
+
   static constexpr int64_t kFlushBytes = 256 << 20;
 
   struct Shape : Point {
@@ -128,7 +154,8 @@ class Bench {
             .expand = p_.expand,
             .column_scales = p_.column_scales,
             .alignment = p_.expand ? 128 : 1,
-            .num_sms = p_.sms};
+            .num_sms = p_.sms,
+            .counted = counted_};
   }
 
   void release() {
@@ -158,7 +185,7 @@ class Bench {
   void combine() {
     std::vector<CombineInput> inputs;
     for (size_t r = 0; r < received_.size(); ++r) inputs.push_back({.out = out_[r], .handle = received_[r].handle});
-    combine_together(buffers_, inputs, {.multiple_reduction = p_.multiple_reduction, .num_sms = p_.sms}, stream_.get());
+    combine_together(buffers_, inputs, {.multiple_reduction = p_.multiple_reduction, .num_sms = p_.sms, .counted = counted_}, stream_.get());
   }
   int64_t combine_rows() const { return p_.expand && !p_.multiple_reduction ? selections_ : copies_; }
 
@@ -230,6 +257,7 @@ class Bench {
   std::vector<Received> received_;
   Stream stream_;
   DeviceMemory flush_;
+  bool counted_ = false;
   int64_t copies_ = 0, wire_ = 0, selections_ = 0;
 };
 
@@ -288,6 +316,7 @@ void print(const Json& point) {
              point["tokens"].get<int>(), point["sms_per_rank"].get<int>(), point["type"].get<std::string>(),
              point["layout"].get<std::string>(), point["cached"].get<bool>() ? " cached" : "",
              point["timing"].get<std::string>(), part("dispatch"), part("combine"));
+  if (point["timing"] == "graph") fmt::print("    phases us {}\n", point["phases_us"].dump());
   std::fflush(stdout);
 }
 
