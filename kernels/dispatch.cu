@@ -91,15 +91,15 @@ __device__ __forceinline__ void place_selection(const DispatchParams& p, const D
 }
 
 /// Ids, weights, source and scales of a copy; all lanes together.
-__device__ __forceinline__ void send_metadata(const DispatchParams& p, const Ahead& in, int32_t token,
-                                              int32_t from_lane) {
+__device__ __forceinline__ void send_metadata(const DispatchParams& p, const DispatchShared& s, const Ahead& in,
+                                              int32_t token, int32_t from_lane) {
   const Context& c = p.context;
   const Selection& mine = in.mine;
   const int32_t lane = lane_index();
   const int32_t dst = __shfl_sync(kAllLanes, mine.rank, from_lane);
   const int64_t slot = __shfl_sync(kAllLanes, mine.slot, from_lane);
   const int64_t landing = __shfl_sync(kAllLanes, mine.landing, from_lane);
-  char* peer = c.peers[dst];
+  char* peer = s.peers[dst];
   if (lane < c.topk) {
     const int64_t at = slot * c.topk + lane;
     const bool is_there = mine.rank == dst;
@@ -126,22 +126,22 @@ __device__ __forceinline__ void send_metadata(const DispatchParams& p, const Ahe
 template <bool kCounted>
 __device__ __forceinline__ void move_row(const DispatchParams& p, const DispatchShared& s, Ahead& in, int32_t token,
                                          uint32_t parity) {
-  const Context& c = p.context;
   Selection& mine = in.mine;
   const int32_t warp = warp_index();
   const uint32_t same_rank = __match_any_sync(kAllLanes, mine.rank);
   const int32_t first_row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int32_t>(same_rank)) - 1);
   mine.landing = p.expand ? first_row : mine.slot;
   const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
+  // While the row is under way.
+  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1)
+    send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
   wait_load(&s.barriers[warp], parity);
   if (sends) {
-    ptx::bulk_store(c.peers[mine.rank] + c.map.x + int64_t{mine.landing} * p.row_bytes,
+    ptx::bulk_store(s.peers[mine.rank] + p.context.map.x + int64_t{mine.landing} * p.row_bytes,
                     s.stages + int64_t{warp} * s.stage_bytes, static_cast<uint32_t>(p.row_bytes));
     ptx::bulk_commit();
     if constexpr (kCounted) atomicAdd(&s.sent[mine.rank], 1u);
   }
-  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1)
-    send_metadata(p, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
 }
 
 /// Mover warps: rows begin + warp, begin + warp + stages, ...; the first one is being loaded.
@@ -335,6 +335,8 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const int32_t words = static_cast<int32_t>(s.sent + c.ranks - reinterpret_cast<uint32_t*>(s.own));
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x))
     s.own[i] = 0;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
+    s.peers[i] = c.peers[i];
   __syncthreads();
 
   const bool is_placed = plan_rows<kCounted>(p, s, begin, end, call);

@@ -13,6 +13,7 @@ namespace plumb::kernels {
 struct DispatchShared {
   char* stages;
   uint64_t* barriers;
+  char** peers;
   int32_t* own;
   int32_t* before;
   int32_t* total;
@@ -33,6 +34,7 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& 
   const auto ints = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
   return {memory,
           reinterpret_cast<uint64_t*>(memory + map.barriers),
+          reinterpret_cast<char**>(memory + map.peers),
           ints(map.own),
           ints(map.before),
           ints(map.total),

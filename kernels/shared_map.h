@@ -20,10 +20,12 @@ struct DispatchBlock {
   PLUMB_HD constexpr int32_t bins() const { return ranks + (expand ? experts : 0); }
 };
 
-/// Byte offsets. Row stages first (128-byte aligned), then one barrier word per stage, then int32 arrays.
+/// Byte offsets. Row stages first (128-byte aligned), then one barrier word per stage, the peers' addresses, then
+/// int32 arrays.
 struct DispatchMap {
   int64_t stage_bytes = 0;
   int64_t barriers = 0;
+  int64_t peers = 0;        // [ranks] bases of the peers' windows
   int64_t own = 0;          // [ranks + experts]: rows of the block's tokens to each rank and expert
   int64_t before = 0;       // [ranks + experts]: the same of the blocks before
   int64_t total = 0;        // [ranks + experts]: the same of all blocks
@@ -42,7 +44,8 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   out.stage_bytes = round_up(in.row_bytes, 128);
   out.barriers = out.stage_bytes * in.stages;
   const int64_t counts = 4 * (int64_t{in.ranks} + in.experts);
-  out.own = out.barriers + 8 * int64_t{in.stages};
+  out.peers = out.barriers + 8 * int64_t{in.stages};
+  out.own = out.peers + 8 * int64_t{in.ranks};
   out.before = out.own + counts;
   out.total = out.before + counts;
   out.histogram = out.total + counts;
