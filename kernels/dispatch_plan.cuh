@@ -64,37 +64,86 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
   return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
 }
 
+/// A lane's selection and which lane is the last of the warp's token that goes to the same rank.
+struct Choice {
+  int32_t id;
+  int32_t rank;
+  int32_t last_lane;
+
+  __device__ __forceinline__ bool sends() const { return rank >= 0 && lane_index() == last_lane; }
+};
+
+__device__ __forceinline__ Choice choice_of(const Context& c, int32_t id) {
+  const int32_t rank = id < 0 ? kNone : id / c.local_experts;
+  return {id, rank, 31 - __clz(static_cast<int32_t>(__match_any_sync(kAllLanes, rank)))};
+}
+
+constexpr int32_t kTokensAhead = 8;  // whose ids a warp has under way
+
+/// Calls use(token, id) for tokens first, first + step, ... below `last`, by the whole warp, loading ids ahead.
+template <class Use>
+__device__ __forceinline__ void for_each_token(const DispatchParams& p, int32_t first, int32_t step, int32_t last,
+                                               Use use) {
+  const int32_t topk = p.context.topk;
+  int32_t next[kTokensAhead];
+  const auto load = [&](int32_t group) {
+#pragma unroll
+    for (int32_t i = 0; i < kTokensAhead; ++i) {
+      const int32_t token = group + i * step;
+      next[i] = lane_index() < topk && token < last ? expert_id(p, int64_t{token} * topk + lane_index(), token) : kNone;
+    }
+  };
+  load(first);
+  for (int32_t group = first; group < last; group += kTokensAhead * step) {
+    int32_t now[kTokensAhead];
+#pragma unroll
+    for (int32_t i = 0; i < kTokensAhead; ++i) now[i] = next[i];
+    load(group + kTokensAhead * step);
+#pragma unroll
+    for (int32_t i = 0; i < kTokensAhead; ++i)
+      if (group + i * step < last) use(group + i * step, now[i]);
+  }
+}
+
 /// Numbers the rows of tokens [first, last) per destination, from zero; one warp. A row to a rank is numbered
 /// by its last selection there.
 static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first, int32_t last,
                                      int32_t* counter) {
   const Context& c = p.context;
-  const int32_t lane = lane_index();
-  const auto id_of = [&](int32_t token) {
-    return lane < c.topk && token < last ? expert_id(p, int64_t{token} * c.topk + lane, token) : kNone;
-  };
-  int32_t next = id_of(first);
-  for (int32_t token = first; token < last; ++token) {
-    const int32_t id = next;
-    next = id_of(token + 1);
-    const int32_t rank = id < 0 ? kNone : id / c.local_experts;
-    const int32_t last_lane = 31 - __clz(static_cast<int32_t>(__match_any_sync(kAllLanes, rank)));
-    const uint32_t same = __match_any_sync(kAllLanes, id < 0 ? -1 - lane : id);
+  for_each_token(p, first, 1, last, [&](int32_t token, int32_t id) {
+    const Choice choice = choice_of(c, id);
+    const uint32_t same = __match_any_sync(kAllLanes, id < 0 ? -1 - lane_index() : id);
     if (id >= 0 && (same & (same - 1)) != 0)
       report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, id, token);
     int32_t slot = 0;
     int32_t row = 0;
-    if (rank >= 0 && lane == last_lane) slot = counter[rank]++;
+    if (choice.sends()) slot = counter[choice.rank]++;
     if (p.expand && id >= 0) row = counter[c.ranks + id]++;
     if (!p.expand && id >= 0) atomicAdd(&s.own[c.ranks + id], 1);
-    slot = __shfl_sync(kAllLanes, slot, last_lane);
+    slot = __shfl_sync(kAllLanes, slot, choice.last_lane);
     __syncwarp();
-    if (lane >= c.topk) continue;
-    const int64_t index = int64_t{token} * c.topk + lane;
+    if (lane_index() >= c.topk) return;
+    const int64_t index = int64_t{token} * c.topk + lane_index();
     p.handle.ids[index] = id;
     p.handle.slots[index] = slot;
     if (p.expand) p.handle.rows[index] = row;
-  }
+  });
+}
+
+constexpr int32_t kFewTokens = 512;  // of a rank: each block counts all of them sooner than it hears from the others
+
+/// Counts all tokens of the rank, and those before this block.
+static __device__ void count_all(const DispatchParams& p, const DispatchShared& s, int32_t begin) {
+  const Context& c = p.context;
+  for_each_token(p, warp_index(), static_cast<int32_t>(blockDim.x / 32), p.tokens, [&](int32_t token, int32_t id) {
+    const Choice choice = choice_of(c, id);
+    const auto add = [&](int32_t bin) {
+      atomicAdd(&s.total[bin], 1);
+      if (token < begin) atomicAdd(&s.before[bin], 1);
+    };
+    if (choice.sends()) add(choice.rank);
+    if (id >= 0) add(c.ranks + id);
+  });
 }
 
 /// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows of
@@ -121,7 +170,7 @@ static __device__ void number_slots(const DispatchParams& p, const DispatchShare
       s.histogram[w * s.bins + bin] = sum;
       sum += count;
     }
-    ptx::store_relaxed_sys(out + bin, tagged(call, static_cast<uint32_t>(sum)));
+    if (p.tokens > kFewTokens) ptx::store_relaxed_sys(out + bin, tagged(call, static_cast<uint32_t>(sum)));
   }
 }
 
@@ -143,10 +192,15 @@ static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared&
 }
 
 /// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it needs.
-static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, int32_t begin, uint64_t call) {
   const Context& c = p.context;
   const bool sends = static_cast<int32_t>(blockIdx.x) < c.ranks;
-  if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) return false;
+  if (p.tokens <= kFewTokens) {
+    count_all(p, s, begin);
+    __syncthreads();
+  } else if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) {
+    return false;
+  }
   const int32_t words_per_rank = 1 + c.local_experts;
   const int32_t words = c.ranks * words_per_rank;
   for (int32_t step = static_cast<int32_t>(blockIdx.x); step < c.ranks; step += static_cast<int32_t>(gridDim.x)) {

@@ -273,6 +273,8 @@ std::vector<Point> points_of(const std::string& set) {
     for (const int32_t sms : {1, 2, 3, 4, 6, 8, 12, 16}) both({.ranks = 8, .tokens = 4096, .sms = sms});
   if (set == "pairs")
     for (const int32_t sms : {4, 8, 12, 16, 24, 32, 64}) both({.ranks = 2, .tokens = 8192, .sms = sms});
+  if (set == "cached")
+    for (const int32_t sms : {4, 8, 16}) both({.ranks = 2, .tokens = 8192, .sms = sms, .cached = true});
   if (set == "tokens")
     for (const int32_t tokens : {1, 16, 64, 128, 256, 512, 1024, 2048, 8192}) both({.ranks = 8, .tokens = tokens, .sms = 16});
   if (set == "decode")
