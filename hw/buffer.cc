@@ -14,7 +14,8 @@ void refuse_capture(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "state of the stream");
   if (status != cudaStreamCaptureStatusNone)
-    fail_usage("dispatch: host_sync cannot be captured into a graph; leave it off and use the counts on the device");
+    fail_usage(
+        "dispatch: host_sync cannot be captured into a graph; leave it off and use the counts on the device");
 }
 
 /// Parts of a row, so that every warp of the launch has two when tokens are few.
@@ -27,8 +28,8 @@ int32_t parts_of(int32_t tokens, int32_t row_bytes, int32_t sms) {
 
 void require_batch(size_t buffers, size_t inputs) {
   if (buffers != inputs || buffers < 1 || buffers > kernels::kMaxBatch)
-    fail_usage("one launch for {} buffers with {} inputs; allowed: as many inputs as buffers, 1..{}", buffers, inputs,
-               kernels::kMaxBatch);
+    fail_usage("one launch for {} buffers with {} inputs; allowed: as many inputs as buffers, 1..{}", buffers,
+               inputs, kernels::kMaxBatch);
 }
 
 }  // namespace
@@ -80,7 +81,8 @@ std::vector<Received> dispatch_together(std::span<Buffer> buffers, std::span<con
           "launch dispatch");
   } catch (...) {
     for (size_t i = 0; i < buffers.size(); ++i)
-      if (inputs[i].cached.generation == 0 && received[i].handle.generation != 0) buffers[i].release(received[i].handle);
+      if (inputs[i].cached.generation == 0 && received[i].handle.generation != 0)
+        buffers[i].release(received[i].handle);
     throw;
   }
   if (options.host_sync)
@@ -88,8 +90,8 @@ std::vector<Received> dispatch_together(std::span<Buffer> buffers, std::span<con
   return received;
 }
 
-void combine_together(std::span<Buffer> buffers, std::span<const CombineInput> inputs, const CombineOptions& options,
-                      cudaStream_t stream) {
+void combine_together(std::span<Buffer> buffers, std::span<const CombineInput> inputs,
+                      const CombineOptions& options, cudaStream_t stream) {
   require_batch(buffers.size(), inputs.size());
   std::vector<kernels::CombineParams> params;
   for (Buffer& buffer : buffers) buffer.live().raise_fault();
@@ -99,7 +101,8 @@ void combine_together(std::span<Buffer> buffers, std::span<const CombineInput> i
     params.back().parts = parts_of(params.back().tokens, params.back().row_bytes, sms);
   }
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].live().stage_combine(inputs[i], sms, stream);
-  check(kernels::launch_combine(params, {.sms = sms, .counted = options.counted, .stream = stream}), "launch combine");
+  check(kernels::launch_combine(params, {.sms = sms, .counted = options.counted, .stream = stream}),
+        "launch combine");
 }
 
 void barrier_together(std::span<Buffer> buffers, cudaStream_t stream) {

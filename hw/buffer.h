@@ -26,11 +26,12 @@ struct DispatchInput {
   const uint32_t* scales = nullptr;  // fp8: packs of 4 bytes, any strides
   int64_t scale_token_stride = 0;    // in packs; 0 = contiguous rows
   int64_t scale_pack_stride = 1;
-  const void* topk_idx = nullptr;     // int32 or int64 [tokens][topk], negative = no choice; null when cached
+  const void* topk_idx = nullptr;  // int32 or int64 [tokens][topk], negative = no choice; null when cached
   const float* topk_weights = nullptr;  // [tokens][topk], optional
   int32_t tokens = 0;
-  Handle cached = {};              // generation != 0: rows go where they went in that dispatch
-  int32_t* expert_totals = nullptr;  // device, [local experts]: counts of this call are added; not when cached
+  Handle cached = {};  // generation != 0: rows go where they went in that dispatch
+  int32_t* expert_totals =
+      nullptr;  // device, [local experts]: counts of this call are added; not when cached
 };
 
 /// Options, equal on all ranks.
@@ -49,28 +50,28 @@ struct DispatchOptions {
 
 /// What a rank received. Pointers are into its window and stay valid until its next dispatch.
 struct Received {
-  char* x = nullptr;            // rows, contiguous
-  uint32_t* scales = nullptr;   // pack i of row r: scales[r * row_stride + i * column_stride]
+  char* x = nullptr;           // rows, contiguous
+  uint32_t* scales = nullptr;  // pack i of row r: scales[r * row_stride + i * column_stride]
   int64_t scale_row_stride = 0;
   int64_t scale_column_stride = 1;
-  int32_t* topk_idx = nullptr;  // plain: [copies][topk] local expert or -1
-  float* weights = nullptr;     // plain: [copies][topk]; expand: [rows]
-  int32_t* source = nullptr;    // [copies] source rank * max_tokens + token, ascending
+  int32_t* topk_idx = nullptr;      // plain: [copies][topk] local expert or -1
+  float* weights = nullptr;         // plain: [copies][topk]; expand: [rows]
+  int32_t* source = nullptr;        // [copies] source rank * max_tokens + token, ascending
   const int64_t* counts = nullptr;  // device, kernels::CountWords
   int64_t rows_capacity = 0;
   Handle handle;
   // With host_sync:
   int64_t copies = -1;
-  int64_t rows = -1;                      // of the tensor, gaps included
-  std::vector<int64_t> rank_prefix;       // [ranks] inclusive prefix of copies by source
-  std::vector<int64_t> expert_rows;       // [local experts]
-  std::vector<int64_t> expert_aligned;    // the same, rounded up to the alignment
-  std::vector<int64_t> expert_prefix;     // see docs/hw.md
+  int64_t rows = -1;                    // of the tensor, gaps included
+  std::vector<int64_t> rank_prefix;     // [ranks] inclusive prefix of copies by source
+  std::vector<int64_t> expert_rows;     // [local experts]
+  std::vector<int64_t> expert_aligned;  // the same, rounded up to the alignment
+  std::vector<int64_t> expert_prefix;   // see docs/hw.md
 };
 
 struct CombineInput {
-  const void* x = nullptr;        // bf16 rows as received; null: they are in expert_out() already
-  const float* weights = nullptr;  // as received; null: in expert_weights(), or not carried
+  const void* x = nullptr;                   // bf16 rows as received; null: they are in expert_out() already
+  const float* weights = nullptr;            // as received; null: in expert_weights(), or not carried
   const void* bias[2] = {nullptr, nullptr};  // bf16 [tokens][hidden], optional
   void* out = nullptr;                       // bf16 [tokens][hidden]
   float* out_weights = nullptr;              // [tokens][topk], optional
@@ -116,7 +117,8 @@ class Buffer {
  private:
   struct State;
   friend std::vector<Buffer> make_buffers(World& world, std::span<const BufferLimits> own);
-  friend std::vector<Received> dispatch_together(std::span<Buffer> buffers, std::span<const DispatchInput> inputs,
+  friend std::vector<Received> dispatch_together(std::span<Buffer> buffers,
+                                                 std::span<const DispatchInput> inputs,
                                                  const DispatchOptions& options, cudaStream_t stream);
   friend void combine_together(std::span<Buffer> buffers, std::span<const CombineInput> inputs,
                                const CombineOptions& options, cudaStream_t stream);
@@ -126,8 +128,8 @@ class Buffer {
   std::unique_ptr<State> state_;
 };
 
-/// Buffers of the own ranks, in order of rank; `own`: their limits. Collective. Throws Error(usage) when limits
-/// are out of range or differ between ranks.
+/// Buffers of the own ranks, in order of rank; `own`: their limits. Collective. Throws Error(usage) when
+/// limits are out of range or differ between ranks.
 std::vector<Buffer> make_buffers(World& world, std::span<const BufferLimits> own);
 
 /// The same calls for all ranks of this device in one launch, so that they run together: at most 16 ranks.

@@ -13,7 +13,8 @@
 namespace plumb::hw {
 namespace {
 
-constexpr int64_t kStaticShared = 4096;  // of the kernels' own variables and the system, of a block's shared memory
+constexpr int64_t kStaticShared =
+    4096;  // of the kernels' own variables and the system, of a block's shared memory
 
 int32_t attribute(cudaDeviceAttr which) {
   int device = 0;
@@ -85,7 +86,8 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
   for (HandleSlot& slot : handles) slot = {.memory = carve(limits, from), .generation = 1};
   check(cudaMemset(handle_memory.get(), 0, static_cast<size_t>(measure.used)), "clear handles");
   check(cudaMemset(rank_state.get(), 0, sizeof(kernels::RankState)), "clear the state of a rank");
-  check(cudaMemset(block_counts.get(), 0, static_cast<size_t>(device_sms) * static_cast<size_t>(limits.ranks + limits.experts) * 8),
+  check(cudaMemset(block_counts.get(), 0,
+                   static_cast<size_t>(device_sms) * static_cast<size_t>(limits.ranks + limits.experts) * 8),
         "clear block counts");
   check(cudaMemset(counters.get(), 0, sizeof(kernels::Counters)), "clear counters");
   check(cudaDeviceSynchronize(), "create a buffer");
@@ -108,7 +110,8 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
 
 HandleSlot& Buffer::State::slot_of(Handle handle) {
   if (handle.buffer != group)
-    fail_usage("rank {}: the handle is of another buffer ({:#x}; this one is {:#x})", rank, handle.buffer, group);
+    fail_usage("rank {}: the handle is of another buffer ({:#x}; this one is {:#x})", rank, handle.buffer,
+               group);
   PLUMB_CHECK(handle.index >= 0 && handle.index < limits.num_handles, "handle index {}", handle.index);
   HandleSlot& slot = handles[static_cast<size_t>(handle.index)];
   if (!slot.is_used || slot.generation != handle.generation)
@@ -120,8 +123,8 @@ HandleSlot& Buffer::State::slot_of(Handle handle) {
 Handle Buffer::State::take_handle(const DispatchInput& in, const DispatchOptions& options) {
   const auto free = std::ranges::find_if(handles, [](const HandleSlot& s) { return !s.is_used; });
   if (free == handles.end())
-    fail_usage("rank {} dispatch: all {} handles are in use; allowed: num_handles at a time; release one", rank,
-               limits.num_handles);
+    fail_usage("rank {} dispatch: all {} handles are in use; allowed: num_handles at a time; release one",
+               rank, limits.num_handles);
   free->is_used = true;
   free->tokens = in.tokens;
   free->expand = options.expand;
@@ -137,13 +140,14 @@ int32_t Buffer::State::sms_of(int32_t asked, int32_t ranks_in_launch) const {
   return sms;
 }
 
-kernels::DispatchParams Buffer::State::dispatch_params(const DispatchInput& in, const DispatchOptions& options,
-                                                       Received& out) {
+kernels::DispatchParams Buffer::State::dispatch_params(const DispatchInput& in,
+                                                       const DispatchOptions& options, Received& out) {
   const bool is_cached = in.cached.generation != 0;
   const bool is_fp8 = options.type == DType::fp8_e4m3;
   const auto need = [&](bool holds, std::string_view rule) { require(holds, rank, "dispatch", rule); };
   if (in.tokens < 0 || in.tokens > limits.max_tokens)
-    fail_usage("rank {} dispatch: tokens is {}; allowed: 0..{} (max_tokens)", rank, in.tokens, limits.max_tokens);
+    fail_usage("rank {} dispatch: tokens is {}; allowed: 0..{} (max_tokens)", rank, in.tokens,
+               limits.max_tokens);
   need(in.x != nullptr || in.tokens == 0, "x is null");
   need(is_aligned(in.x), "x must be aligned to 16 bytes");
   need(options.id_bytes == 4 || options.id_bytes == 8, "id_bytes must be 4 or 8");
@@ -171,7 +175,8 @@ kernels::DispatchParams Buffer::State::dispatch_params(const DispatchInput& in, 
   }
   const kernels::DispatchBlock block = kernels::fit_dispatch_block(
       {limits.ranks, limits.experts, static_cast<int32_t>(row_bytes), 1, 1, options.expand}, shared_bytes);
-  need(block.stages > 0, fmt::format("a row of {} bytes does not fit the shared memory ({} bytes)", row_bytes, shared_bytes));
+  need(block.stages > 0,
+       fmt::format("a row of {} bytes does not fit the shared memory ({} bytes)", row_bytes, shared_bytes));
 
   out.handle = is_cached ? in.cached : take_handle(in, options);
   kernels::DispatchParams p;
@@ -243,8 +248,8 @@ void Buffer::State::stage_combine(const CombineInput& in, int32_t sms, cudaStrea
   const kernels::Launch launch{.sms = sms, .stream = stream};
   const int64_t* counts = slot.memory.counts;
   if (in.x != nullptr && in.x != base + map.expert_out)
-    check(kernels::launch_stage({in.x, base + map.expert_out, counts + kernels::kNumRows, 2 * int64_t{limits.hidden}},
-                                launch),
+    check(kernels::launch_stage(
+              {in.x, base + map.expert_out, counts + kernels::kNumRows, 2 * int64_t{limits.hidden}}, launch),
           "stage rows");
   if (in.weights == nullptr || reinterpret_cast<const char*>(in.weights) == base + map.expert_weights) return;
   const int64_t* rows = counts + (slot.expand ? kernels::kNumRows : kernels::kNumCopies);
@@ -261,7 +266,8 @@ void Buffer::State::read_counts(Received& out) {
     if (std::chrono::steady_clock::now() - begin < limit) continue;
     check(cudaPeekAtLastError(), "wait for counts");
     is_lost = true;
-    throw Error(ErrorKind::environment, fmt::format("rank {}: no counts from its own kernel within the time-out", rank));
+    throw Error(ErrorKind::environment,
+                fmt::format("rank {}: no counts from its own kernel within the time-out", rank));
   }
   const int32_t local = limits.experts / limits.ranks;
   const auto list = [&](int32_t from, int32_t count) {

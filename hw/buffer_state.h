@@ -19,10 +19,12 @@ struct HandleSlot {
 };
 
 struct Buffer::State {
-  State(const BufferLimits& limits, Rank rank, uint64_t group, int32_t own_ranks, std::shared_ptr<Windows> windows);
+  State(const BufferLimits& limits, Rank rank, uint64_t group, int32_t own_ranks,
+        std::shared_ptr<Windows> windows);
 
   /// Checks the call and fills the parameters of the kernel. Throws Error(usage).
-  kernels::DispatchParams dispatch_params(const DispatchInput& in, const DispatchOptions& options, Received& out);
+  kernels::DispatchParams dispatch_params(const DispatchInput& in, const DispatchOptions& options,
+                                          Received& out);
   kernels::CombineParams combine_params(const CombineInput& in, const CombineOptions& options);
   /// Copies rows and weights that the caller holds elsewhere into the window.
   void stage_combine(const CombineInput& in, int32_t sms, cudaStream_t stream);

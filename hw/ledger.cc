@@ -20,8 +20,8 @@ Ledger measured_ledger(const Plan& plan, std::span<const Buffer> buffers) {
         const auto phase = plan.find_phase(kernels::kStepNames[i]);
         if (!phase)
           throw Error(ErrorKind::mismatch,
-                      fmt::format("rank {} moved {} bytes in step '{}', which is no phase of the plan", buffer.rank(),
-                                  bytes, kernels::kStepNames[i]));
+                      fmt::format("rank {} moved {} bytes in step '{}', which is no phase of the plan",
+                                  buffer.rank(), bytes, kernels::kStepNames[i]));
         // Combine reads: its rows go from the peer to the rank that counts them.
         const bool is_read = static_cast<kernels::Step>(i) == kernels::Step::combine_up;
         entries.push_back({.phase = *phase,

@@ -25,13 +25,16 @@ struct Problems {
 
 void validate(const BufferLimits& l) {
   Problems p;
-  p.require(l.ranks >= 1 && l.ranks <= kernels::kMaxRanks, "ranks", l.ranks, fmt::format("1..{}", kernels::kMaxRanks));
+  p.require(l.ranks >= 1 && l.ranks <= kernels::kMaxRanks, "ranks", l.ranks,
+            fmt::format("1..{}", kernels::kMaxRanks));
   p.require(l.experts >= 1 && l.ranks >= 1 && l.experts % std::max(l.ranks, 1) == 0, "experts", l.experts,
             fmt::format("a multiple of ranks ({})", l.ranks));
-  p.require(l.topk >= 1 && l.topk <= kernels::kMaxTopk, "topk", l.topk, fmt::format("1..{}", kernels::kMaxTopk));
+  p.require(l.topk >= 1 && l.topk <= kernels::kMaxTopk, "topk", l.topk,
+            fmt::format("1..{}", kernels::kMaxTopk));
   p.require(l.topk <= l.experts, "topk", l.topk, fmt::format("at most experts ({})", l.experts));
   p.require(l.max_tokens >= 1, "max_tokens", l.max_tokens, ">= 1");
-  p.require(l.hidden >= 8 && l.hidden % 8 == 0, "hidden", l.hidden, "row bytes must be a multiple of 16: hidden % 8 == 0");
+  p.require(l.hidden >= 8 && l.hidden % 8 == 0, "hidden", l.hidden,
+            "row bytes must be a multiple of 16: hidden % 8 == 0");
   p.require(l.scale_packs >= 0, "scale_packs", l.scale_packs, ">= 0");
   p.require(l.alignment >= 1, "alignment", l.alignment, ">= 1");
   p.require(l.max_copies >= 0, "max_copies", l.max_copies, ">= 0");
@@ -39,7 +42,8 @@ void validate(const BufferLimits& l) {
   p.require(l.num_handles >= 1, "num_handles", l.num_handles, ">= 1");
   p.require(l.timeout_ns > 0, "timeout_ns", l.timeout_ns, "> 0");
   if (p.text.empty()) {
-    p.require(copies_capacity(l) <= kMaxRows, "received copies", copies_capacity(l), "below 2^31; set max_copies");
+    p.require(copies_capacity(l) <= kMaxRows, "received copies", copies_capacity(l),
+              "below 2^31; set max_copies");
     p.require(rows_capacity(l) <= kMaxRows, "received rows", rows_capacity(l), "below 2^31; set max_rows");
   }
   if (!p.text.empty()) fail_usage("limits of a buffer:{}", p.text);

@@ -31,18 +31,22 @@ using SymmetricMemory = Owner<void*, SymmetricTraits>;
 
 class NvlinkWindows : public Windows {
  public:
-  NvlinkWindows(std::shared_ptr<Comm> comm, int32_t ranks, int64_t bytes, int64_t zero_bytes) : comm_(std::move(comm)) {
+  NvlinkWindows(std::shared_ptr<Comm> comm, int32_t ranks, int64_t bytes, int64_t zero_bytes)
+      : comm_(std::move(comm)) {
     void* memory = nullptr;
-    check(ncclMemAlloc(&memory, static_cast<size_t>(bytes)), fmt::format("allocate a window of {} bytes", bytes));
+    check(ncclMemAlloc(&memory, static_cast<size_t>(bytes)),
+          fmt::format("allocate a window of {} bytes", bytes));
     memory_ = SymmetricMemory(memory);
     hw::check(cudaMemset(memory, 0, static_cast<size_t>(zero_bytes)), "clear a window");
     hw::check(cudaDeviceSynchronize(), "clear a window");
-    check(ncclCommWindowRegister(comm_->get(), memory, static_cast<size_t>(bytes), &window_, NCCL_WIN_COLL_SYMMETRIC),
+    check(ncclCommWindowRegister(comm_->get(), memory, static_cast<size_t>(bytes), &window_,
+                                 NCCL_WIN_COLL_SYMMETRIC),
           "register a window");
     // NCCL 2.28 reports success without a window when the communicator has no symmetric memory.
     if (window_ == nullptr)
-      throw Error(ErrorKind::environment,
-                  "NCCL made no window: symmetric memory is off (peer access, NCCL_CUMEM_ENABLE, NCCL_WIN_ENABLE)");
+      throw Error(
+          ErrorKind::environment,
+          "NCCL made no window: symmetric memory is off (peer access, NCCL_CUMEM_ENABLE, NCCL_WIN_ENABLE)");
     table_ = device_memory(static_cast<int64_t>(sizeof(char*)) * ranks);
     const Stream stream = make_stream();
     hw::check(kernels::launch_lsa_table(window_, ranks, static_cast<char**>(table_.get()), stream.get()),
@@ -75,10 +79,11 @@ class NvlinkWorld : public World {
     comm_ = std::make_shared<Comm>(comm);
     const int32_t domain = ncclTeamLsa(comm).nRanks;
     if (domain != ranks)
-      throw Error(ErrorKind::environment,
-                  fmt::format("nvlink world: {} ranks, but a load/store domain holds {}; allowed: all ranks in one "
-                              "domain of GPUs that reach each other's memory",
-                              ranks, domain));
+      throw Error(
+          ErrorKind::environment,
+          fmt::format("nvlink world: {} ranks, but a load/store domain holds {}; allowed: all ranks in one "
+                      "domain of GPUs that reach each other's memory",
+                      ranks, domain));
   }
   std::string_view name() const override { return "nvlink"; }
   int32_t ranks() const override { return ranks_; }
@@ -94,7 +99,8 @@ class NvlinkWorld : public World {
     std::vector<char> bytes(sizeof mine);
     std::memcpy(bytes.data(), &mine, sizeof mine);
     const std::vector<char> gathered = gather_bytes(bytes);
-    for (size_t r = 0; r < all.size(); ++r) std::memcpy(&all[r], gathered.data() + r * sizeof mine, sizeof mine);
+    for (size_t r = 0; r < all.size(); ++r)
+      std::memcpy(&all[r], gathered.data() + r * sizeof mine, sizeof mine);
     return all;
   }
 
@@ -123,10 +129,11 @@ void require_same_nccl() {
   int version = 0;
   check(ncclGetVersion(&version), "version of NCCL");
   if (version != NCCL_VERSION_CODE)
-    throw Error(ErrorKind::environment,
-                fmt::format("NCCL {} is loaded, but {} was compiled against; allowed: the same, since device code "
-                            "depends on it",
-                            version, NCCL_VERSION_CODE));
+    throw Error(
+        ErrorKind::environment,
+        fmt::format("NCCL {} is loaded, but {} was compiled against; allowed: the same, since device code "
+                    "depends on it",
+                    version, NCCL_VERSION_CODE));
 }
 
 }  // namespace

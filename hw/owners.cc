@@ -22,7 +22,8 @@ Event make_event() {
 DeviceMemory device_memory(int64_t bytes) {
   void* memory = nullptr;
   const int64_t size = std::max<int64_t>(bytes, 1);
-  check(cudaMalloc(&memory, static_cast<size_t>(size)), "allocate " + std::to_string(size) + " bytes on the device");
+  check(cudaMalloc(&memory, static_cast<size_t>(size)),
+        "allocate " + std::to_string(size) + " bytes on the device");
   return DeviceMemory(memory);
 }
 

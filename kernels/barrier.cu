@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kStageThreads) stage(StageParams p) {
 cudaError_t launch_barrier(std::span<const BarrierParams> ranks, const Launch& launch) {
   Launch one = launch;
   one.sms = 1;
-  return launch_policy(launch.counted ? barrier<Counted<kBarrierThreads>> : barrier<Fast<kBarrierThreads>>, ranks, one,
-                       kBarrierThreads, 0);
+  return launch_policy(launch.counted ? barrier<Counted<kBarrierThreads>> : barrier<Fast<kBarrierThreads>>,
+                       ranks, one, kBarrierThreads, 0);
 }
 
 cudaError_t launch_stage(const StageParams& params, const Launch& launch) {
@@ -63,9 +63,8 @@ cudaError_t report_dispatch(KernelReport& fast, KernelReport& counted);
 cudaError_t report_combine(KernelReport& fast, KernelReport& counted);
 
 cudaError_t report_kernels(KernelReport (&out)[5]) {
-  for (const cudaError_t error :
-       {report_dispatch(out[0], out[1]), report_combine(out[2], out[3]),
-        report_kernel(barrier<Fast<kBarrierThreads>>, "barrier", out[4])})
+  for (const cudaError_t error : {report_dispatch(out[0], out[1]), report_combine(out[2], out[3]),
+                                  report_kernel(barrier<Fast<kBarrierThreads>>, "barrier", out[4])})
     if (error != cudaSuccess) return error;
   return cudaSuccess;
 }

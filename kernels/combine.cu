@@ -1,17 +1,20 @@
-// Combine inside one scale-up domain: each source reads the rows of its tokens from the peers' windows and sums
-// them in registers, so there is no receive area and no pass after it.
+// Combine inside one scale-up domain: each source reads the rows of its tokens from the peers' windows and
+// sums them in registers, so there is no receive area and no pass after it.
 //
 // Phases:
 //   local     expand with multiple reduction only: a rank sums its rows of one token into one bf16 row
-//   enter     a signal to and from every peer: its rows (or partial sums) are there; carries the number of the
+//   enter     a signal to and from every peer: its rows (or partial sums) are there; carries the number of
+//   the
 //             handle's dispatch, so that a peer with another handle is named
-//   up+reduce one warp per (token, part of the row): bulk loads of the rows, chunk by chunk, through a ring of the
-//             warp; fp32 sum of biases, then rows in ascending top-k position of their last member, one rounding
+//   up+reduce one warp per (token, part of the row): bulk loads of the rows, chunk by chunk, through a ring
+//   of the
+//             warp; fp32 sum of biases, then rows in ascending top-k position of their last member, one
+//             rounding
 //   flush     the last block signals every peer that its rows have been read, and waits for all
 // Warps: all sum. Shared memory: rings (row_sums.cuh), first slots and rows of this source.
 // Must match on all ranks: everything in CombineParams but tokens and pointers.
-// Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk loads
-// through rings, so that what is in flight does not depend on the number of rows.
+// Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk
+// loads through rings, so that what is in flight does not depend on the number of rows.
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
 #include "kernels/row_sums.cuh"
@@ -28,8 +31,8 @@ __device__ __forceinline__ int32_t part_bytes(const CombineParams& p) {
 }
 
 __device__ __forceinline__ int32_t grid_warp() {
-  return static_cast<int32_t>(worker_of_warp({static_cast<int32_t>(blockIdx.x), warp_index()},
-                                             static_cast<int32_t>(gridDim.x)));
+  return static_cast<int32_t>(
+      worker_of_warp({static_cast<int32_t>(blockIdx.x), warp_index()}, static_cast<int32_t>(gridDim.x)));
 }
 __device__ __forceinline__ int32_t grid_warps() { return static_cast<int32_t>(gridDim.x) * kRingWarps; }
 
@@ -47,7 +50,11 @@ __device__ void sum_locally(const CombineParams& p, Ring& ring) {
     rows_read += __popc(rows);
     ++rows_written;
     return Item{compacted(own + c.map.expert_out + int64_t{row} * p.row_bytes, rows),
-                own + c.map.partial + copy * p.row_bytes, 0, 0, p.row_bytes, __popc(rows)};
+                own + c.map.partial + copy * p.row_bytes,
+                0,
+                0,
+                p.row_bytes,
+                __popc(rows)};
   });
   if constexpr (kCounted)
     if (lane == 0) count(c, Step::combine_local, c.rank, rows_written, rows_read * p.record_bytes);
@@ -75,7 +82,7 @@ __device__ __forceinline__ Item token_item(const CombineParams& p, const Combine
     if (p.expand) row = p.handle.rows[index];
   }
   const int32_t rank = id < 0 ? kNone : id / c.local_experts;
-  const uint32_t same_rank = __match_any_sync(kAllLanes, rank);
+  const uint32_t same_rank = same_lanes(rank, c.topk);
   const bool has_row = rank >= 0 && (takes_all || lane == 31 - __clz(static_cast<int32_t>(same_rank)));
   const char* address = nullptr;
   if (rank >= 0) {
@@ -103,7 +110,8 @@ __device__ __forceinline__ Item token_item(const CombineParams& p, const Combine
   const int32_t bytes = part_bytes(p);
   const int32_t begin = part * bytes;
   const int32_t end = begin + bytes < p.row_bytes ? begin + bytes : p.row_bytes;
-  return {compacted(address, rows), static_cast<char*>(p.out) + own_row, own_row, begin, end, biases + __popc(rows)};
+  return {compacted(address, rows), static_cast<char*>(p.out) + own_row, own_row, begin, end,
+          biases + __popc(rows)};
 }
 
 template <bool kCounted>
@@ -111,13 +119,15 @@ __device__ void sum_tokens(const CombineParams& p, const CombineShared& s, Ring&
   const Context& c = p.context;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
     s.slot_begin[i] = p.handle.slot_begin[i];
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); p.expand && i < c.experts; i += static_cast<int32_t>(blockDim.x))
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); p.expand && i < c.experts;
+       i += static_cast<int32_t>(blockDim.x))
     s.row_begin[i] = p.handle.row_begin[i];
   __syncthreads();
   ptx::fence_async_proxy();  // rows of peers, acquired on entry, are read by bulk loads
   const Biases biases{static_cast<const char*>(p.bias[0]), static_cast<const char*>(p.bias[1])};
   sum_items(ring, biases, grid_warp(), grid_warps(), int64_t{p.tokens} * p.parts, [&](int64_t item) {
-    return token_item<kCounted>(p, s, static_cast<int32_t>(item / p.parts), static_cast<int32_t>(item % p.parts));
+    return token_item<kCounted>(p, s, static_cast<int32_t>(item / p.parts),
+                                static_cast<int32_t>(item % p.parts));
   });
 }
 
@@ -185,8 +195,8 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
 cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& launch) {
   const Context& c = ranks.front().context;
   const int64_t shared_bytes = kRingBytes + 4 * (int64_t{c.ranks} + (ranks.front().expand ? c.experts : 0));
-  return launch_policy(launch.counted ? combine<Counted<kCombineThreads>> : combine<Fast<kCombineThreads>>, ranks,
-                       launch, kCombineThreads, shared_bytes);
+  return launch_policy(launch.counted ? combine<Counted<kCombineThreads>> : combine<Fast<kCombineThreads>>,
+                       ranks, launch, kCombineThreads, shared_bytes);
 }
 
 cudaError_t report_combine(KernelReport& fast, KernelReport& counted) {

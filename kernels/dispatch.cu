@@ -1,12 +1,14 @@
-// Dispatch inside one scale-up domain: tokens to the ranks of their experts, each row straight to its place in
-// the destination's tensor.
+// Dispatch inside one scale-up domain: tokens to the ranks of their experts, each row straight to its place
+// in the destination's tensor.
 //
 // Phases of a block (it owns a contiguous share of the rank's tokens):
 //   load      mover warps start to load their first rows
-//   number    slots of the block's rows, counted per numbering warp (dispatch_plan.cuh); the block's counts go
+//   number    slots of the block's rows, counted per numbering warp (dispatch_plan.cuh); the block's counts
+//   go
 //             to the rank's other blocks
 //   notify    the rank's counts for all ranks, into all windows, a few windows per block
-//   counts    wait for the counts of all sources: every rank is inside this call, so its tensors are free, and
+//   counts    wait for the counts of all sources: every rank is inside this call, so its tensors are free,
+//   and
 //             prefix sums over sources say where rows go. No barrier before.
 //   move      one warp per row: bulk load, one bulk store per destination, ids, weights and scales by lanes
 //   flush     the last block of the rank signals every peer, then waits for every peer's signal
@@ -14,9 +16,10 @@
 // Cached calls replace number, notify and counts by a signal to and from every peer.
 // Warps: 0 .. stages-1 move rows, all plan, the last one of block 0 publishes the counts.
 // Shared memory: shared_map.h. Must match on all ranks: everything in DispatchParams but tokens and pointers.
-// Versions: 1 one row stage per warp, direct placement. 2 blocks count their own tokens only and exchange counts
-// (version 1: block 0 counted all, 80 us at 8192 tokens); selections and scales of the next row loaded ahead. 3 ids of
-// 8 tokens under way while slots are numbered (version 2: 63 ns a token and block); few tokens are counted by each block.
+// Versions: 1 one row stage per warp, direct placement. 2 blocks count their own tokens only and exchange
+// counts (version 1: block 0 counted all, 80 us at 8192 tokens); selections and scales of the next row loaded
+// ahead. 3 ids of
+// 8 tokens under way while slots are numbered, and no __match_any_sync (version 2: 63 ns a token and block).
 #include "kernels/dispatch_plan.cuh"
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
@@ -69,8 +72,8 @@ __device__ __forceinline__ Ahead load_ahead(const DispatchParams& p, int32_t tok
 
 /// Turns numbers that count from the numbering warp's first row into places at the destination; keeps in the
 /// handle those that count from this source's first row.
-__device__ __forceinline__ void place_selection(const DispatchParams& p, const DispatchShared& s, int32_t token,
-                                                int32_t numbering_warp, Selection& mine) {
+__device__ __forceinline__ void place_selection(const DispatchParams& p, const DispatchShared& s,
+                                                int32_t token, int32_t numbering_warp, Selection& mine) {
   const Context& c = p.context;
   if (mine.id < 0) {
     mine.weight = 0.0f;  // of no choice; it may be anything
@@ -92,8 +95,8 @@ __device__ __forceinline__ void place_selection(const DispatchParams& p, const D
 }
 
 /// Ids, weights, source and scales of a copy; all lanes together.
-__device__ __forceinline__ void send_metadata(const DispatchParams& p, const DispatchShared& s, const Ahead& in,
-                                              int32_t token, int32_t from_lane) {
+__device__ __forceinline__ void send_metadata(const DispatchParams& p, const DispatchShared& s,
+                                              const Ahead& in, int32_t token, int32_t from_lane) {
   const Context& c = p.context;
   const Selection& mine = in.mine;
   const int32_t lane = lane_index();
@@ -125,12 +128,12 @@ __device__ __forceinline__ void send_metadata(const DispatchParams& p, const Dis
 
 /// Sends a loaded row to all its ranks; `in` has its places.
 template <bool kCounted>
-__device__ __forceinline__ void move_row(const DispatchParams& p, const DispatchShared& s, Ahead& in, int32_t token,
-                                         uint32_t parity) {
+__device__ __forceinline__ void move_row(const DispatchParams& p, const DispatchShared& s, Ahead& in,
+                                         int32_t token, uint32_t parity) {
   Selection& mine = in.mine;
   const int32_t warp = warp_index();
-  const uint32_t same_rank = __match_any_sync(kAllLanes, mine.rank);
-  const int32_t first_row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int32_t>(same_rank)) - 1);
+  const uint32_t same_rank = same_lanes(mine.rank, p.context.topk);
+  const int32_t first_row = __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
   mine.landing = p.expand ? first_row : mine.slot;
   const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
   // While the row is under way.
@@ -272,7 +275,8 @@ __device__ void pad_rows(const DispatchParams& p, const DispatchShared& s) {
       for (int32_t i = lane_index() * 16; i < p.row_bytes; i += 512)
         ptx::store_once(own + c.map.x + row * p.row_bytes + i, make_uint4(0, 0, 0, 0));
       for (int32_t i = lane_index(); i < p.scale_packs; i += 32)
-        reinterpret_cast<uint32_t*>(own + c.map.scales)[row * p.scale_row_stride + i * p.scale_column_stride] = 0;
+        reinterpret_cast<uint32_t*>(own +
+                                    c.map.scales)[row * p.scale_row_stride + i * p.scale_column_stride] = 0;
       if (lane_index() == 0) reinterpret_cast<float*>(own + c.map.weights)[row] = 0.0f;
     }
     begin = end;
@@ -287,8 +291,7 @@ __device__ void count_moves(const DispatchParams& p, const DispatchShared& s) {
   const bool counts_notify = blockIdx.x == 0 && !p.cached;  // for the blocks that sent
   for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
     const bool is_self = d == c.rank;
-    if (counts_notify)
-      count(c, Step::notify, d, is_self ? 0 : 1, c.ranks * notify_bytes(c.local_experts));
+    if (counts_notify) count(c, Step::notify, d, is_self ? 0 : 1, c.ranks * notify_bytes(c.local_experts));
     count(c, Step::dispatch, d, is_self ? 0 : s.sent[d], s.sent[d] * p.record_bytes);
   }
 }
@@ -305,7 +308,7 @@ __device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int3
   }
   if constexpr (kCounted) stamp_begin(c, Step::notify);
   number_slots(p, s, begin, end, call);
-  const bool is_notified = notify(p, s, begin, call);
+  const bool is_notified = notify(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::notify);
   if (!is_notified) return false;
   if constexpr (kCounted) stamp_begin(c, Step::counts);
@@ -364,14 +367,18 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
 
 cudaError_t launch_dispatch(std::span<const DispatchParams> ranks, const Launch& launch) {
   const DispatchParams& p = ranks.front();
-  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes, p.stages, p.plan_warps, p.expand};
-  return launch_policy(launch.counted ? dispatch<Counted<kDispatchThreads>> : dispatch<Fast<kDispatchThreads>>,
-                       ranks, launch, kDispatchThreads, dispatch_map(block).bytes);
+  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
+                            p.stages,        p.plan_warps,      p.expand};
+  return launch_policy(
+      launch.counted ? dispatch<Counted<kDispatchThreads>> : dispatch<Fast<kDispatchThreads>>, ranks, launch,
+      kDispatchThreads, dispatch_map(block).bytes);
 }
 
 cudaError_t report_dispatch(KernelReport& fast, KernelReport& counted) {
   const cudaError_t first = report_kernel(dispatch<Fast<kDispatchThreads>>, "dispatch", fast);
-  return first != cudaSuccess ? first : report_kernel(dispatch<Counted<kDispatchThreads>>, "dispatch counted", counted);
+  return first != cudaSuccess
+             ? first
+             : report_kernel(dispatch<Counted<kDispatchThreads>>, "dispatch counted", counted);
 }
 
 }  // namespace plumb::kernels

@@ -29,7 +29,8 @@ struct DispatchShared {
 };
 
 __device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& p, char* memory) {
-  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes, p.stages, p.plan_warps, p.expand};
+  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
+                            p.stages,        p.plan_warps,      p.expand};
   const DispatchMap map = dispatch_map(block);
   const auto ints = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
   return {memory,
@@ -53,8 +54,8 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& 
 /// reported.
 __device__ __forceinline__ int32_t expert_id(const DispatchParams& p, int64_t index, int32_t token) {
   const Context& c = p.context;
-  const int64_t id = p.id_bytes == 8 ? static_cast<const int64_t*>(p.ids)[index]
-                                     : static_cast<const int32_t*>(p.ids)[index];
+  const int64_t id =
+      p.id_bytes == 8 ? static_cast<const int64_t*>(p.ids)[index] : static_cast<const int32_t*>(p.ids)[index];
   if (id >= c.experts) report(c, FaultKind::bad_expert, Step::notify, c.rank, c.experts, id, token);
   return id >= 0 && id < c.experts ? static_cast<int32_t>(id) : kNone;
 }
@@ -64,33 +65,37 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
   return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
 }
 
-/// A lane's selection and which lane is the last of the warp's token that goes to the same rank.
+/// A lane's selection and the lanes of its token that go to the same rank.
 struct Choice {
   int32_t id;
   int32_t rank;
-  int32_t last_lane;
+  uint32_t same_rank;
 
-  __device__ __forceinline__ bool sends() const { return rank >= 0 && lane_index() == last_lane; }
+  __device__ __forceinline__ int32_t last_lane() const { return 31 - __clz(static_cast<int32_t>(same_rank)); }
+  __device__ __forceinline__ bool sends() const { return rank >= 0 && lane_index() == last_lane(); }
 };
 
 __device__ __forceinline__ Choice choice_of(const Context& c, int32_t id) {
   const int32_t rank = id < 0 ? kNone : id / c.local_experts;
-  return {id, rank, 31 - __clz(static_cast<int32_t>(__match_any_sync(kAllLanes, rank)))};
+  return {id, rank, same_lanes(rank, c.topk)};
 }
 
 constexpr int32_t kTokensAhead = 8;  // whose ids a warp has under way
 
-/// Calls use(token, id) for tokens first, first + step, ... below `last`, by the whole warp, loading ids ahead.
+/// Calls use(token, id) for tokens first, first + step, ... below `last`, by the whole warp, loading ids
+/// ahead.
 template <class Use>
-__device__ __forceinline__ void for_each_token(const DispatchParams& p, int32_t first, int32_t step, int32_t last,
-                                               Use use) {
+__device__ __forceinline__ void for_each_token(const DispatchParams& p, int32_t first, int32_t step,
+                                               int32_t last, Use use) {
   const int32_t topk = p.context.topk;
   int32_t next[kTokensAhead];
   const auto load = [&](int32_t group) {
 #pragma unroll
     for (int32_t i = 0; i < kTokensAhead; ++i) {
       const int32_t token = group + i * step;
-      next[i] = lane_index() < topk && token < last ? expert_id(p, int64_t{token} * topk + lane_index(), token) : kNone;
+      next[i] = lane_index() < topk && token < last
+                    ? expert_id(p, int64_t{token} * topk + lane_index(), token)
+                    : kNone;
     }
   };
   load(first);
@@ -107,12 +112,12 @@ __device__ __forceinline__ void for_each_token(const DispatchParams& p, int32_t 
 
 /// Numbers the rows of tokens [first, last) per destination, from zero; one warp. A row to a rank is numbered
 /// by its last selection there.
-static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first, int32_t last,
-                                     int32_t* counter) {
+static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first,
+                                     int32_t last, int32_t* counter) {
   const Context& c = p.context;
   for_each_token(p, first, 1, last, [&](int32_t token, int32_t id) {
     const Choice choice = choice_of(c, id);
-    const uint32_t same = __match_any_sync(kAllLanes, id < 0 ? -1 - lane_index() : id);
+    const uint32_t same = same_lanes(id, c.topk);
     if (id >= 0 && (same & (same - 1)) != 0)
       report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, id, token);
     int32_t slot = 0;
@@ -120,7 +125,7 @@ static __device__ void number_tokens(const DispatchParams& p, const DispatchShar
     if (choice.sends()) slot = counter[choice.rank]++;
     if (p.expand && id >= 0) row = counter[c.ranks + id]++;
     if (!p.expand && id >= 0) atomicAdd(&s.own[c.ranks + id], 1);
-    slot = __shfl_sync(kAllLanes, slot, choice.last_lane);
+    slot = __shfl_sync(kAllLanes, slot, choice.last_lane() & 31);
     __syncwarp();
     if (lane_index() >= c.topk) return;
     const int64_t index = int64_t{token} * c.topk + lane_index();
@@ -130,26 +135,10 @@ static __device__ void number_tokens(const DispatchParams& p, const DispatchShar
   });
 }
 
-constexpr int32_t kFewTokens = 512;  // of a rank: each block counts all of them sooner than it hears from the others
-
-/// Counts all tokens of the rank, and those before this block.
-static __device__ void count_all(const DispatchParams& p, const DispatchShared& s, int32_t begin) {
-  const Context& c = p.context;
-  for_each_token(p, warp_index(), static_cast<int32_t>(blockDim.x / 32), p.tokens, [&](int32_t token, int32_t id) {
-    const Choice choice = choice_of(c, id);
-    const auto add = [&](int32_t bin) {
-      atomicAdd(&s.total[bin], 1);
-      if (token < begin) atomicAdd(&s.before[bin], 1);
-    };
-    if (choice.sends()) add(choice.rank);
-    if (id >= 0) add(c.ranks + id);
-  });
-}
-
-/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows of
-/// each warp. The block's counts go to the other blocks of the rank.
-static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
-                                    uint64_t call) {
+/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
+/// of each warp. The block's counts go to the other blocks of the rank.
+static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin,
+                                    int32_t end, uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const RowSplit split{end - begin, p.plan_warps};
@@ -163,19 +152,21 @@ static __device__ void number_slots(const DispatchParams& p, const DispatchShare
   }
   __syncthreads();
   uint64_t* out = c.block_counts + int64_t{blockIdx.x} * (c.ranks + c.experts);
-  for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < c.ranks + c.experts; bin += static_cast<int32_t>(blockDim.x)) {
+  for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < c.ranks + c.experts;
+       bin += static_cast<int32_t>(blockDim.x)) {
     int32_t sum = s.own[bin];
     for (int32_t w = 0; bin < s.bins && w < p.plan_warps; ++w) {
       const int32_t count = s.histogram[w * s.bins + bin];
       s.histogram[w * s.bins + bin] = sum;
       sum += count;
     }
-    if (p.tokens > kFewTokens) ptx::store_relaxed_sys(out + bin, tagged(call, static_cast<uint32_t>(sum)));
+    ptx::store_relaxed_sys(out + bin, tagged(call, static_cast<uint32_t>(sum)));
   }
 }
 
 /// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
-static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared& s, int32_t bins, uint64_t call) {
+static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared& s, int32_t bins,
+                                  uint64_t call) {
   const Context& c = p.context;
   bool is_known = true;
   const int32_t words = bins * static_cast<int32_t>(gridDim.x);
@@ -191,19 +182,16 @@ static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared&
   return __syncthreads_or(is_known ? 0 : 1) == 0;
 }
 
-/// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it needs.
-static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, int32_t begin, uint64_t call) {
+/// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it
+/// needs.
+static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
   const Context& c = p.context;
   const bool sends = static_cast<int32_t>(blockIdx.x) < c.ranks;
-  if (p.tokens <= kFewTokens) {
-    count_all(p, s, begin);
-    __syncthreads();
-  } else if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) {
-    return false;
-  }
+  if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) return false;
   const int32_t words_per_rank = 1 + c.local_experts;
   const int32_t words = c.ranks * words_per_rank;
-  for (int32_t step = static_cast<int32_t>(blockIdx.x); step < c.ranks; step += static_cast<int32_t>(gridDim.x)) {
+  for (int32_t step = static_cast<int32_t>(blockIdx.x); step < c.ranks;
+       step += static_cast<int32_t>(gridDim.x)) {
     uint64_t* out = count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank);
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
       const int32_t dst = i / words_per_rank;
@@ -224,8 +212,7 @@ static __device__ void begin_groups(const DispatchParams& p, const DispatchShare
       const int32_t local = first + lane_index();
       const int32_t expert = rank * c.local_experts + local;
       const bool exists = local < c.local_experts;
-      const int32_t aligned =
-          exists ? static_cast<int32_t>(round_up(s.group_total[expert], p.alignment)) : 0;
+      const int32_t aligned = exists ? static_cast<int32_t>(round_up(s.group_total[expert], p.alignment)) : 0;
       int32_t sum = aligned;
 #pragma unroll
       for (int32_t step = 1; step < 32; step *= 2) {
@@ -246,10 +233,12 @@ static __device__ bool place(const DispatchParams& p, const DispatchShared& s, u
   __shared__ int64_t rows_of_rank[kMaxRanks];
   const int32_t words_per_rank = 1 + c.local_experts;
   bool fits = true;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks * c.ranks; i += static_cast<int32_t>(blockDim.x)) {
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks * c.ranks;
+       i += static_cast<int32_t>(blockDim.x)) {
     const int32_t src = i / c.ranks;
     const int32_t dst = i % c.ranks;
-    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + dst * words_per_rank, Step::counts, src, call);
+    const uint32_t count =
+        wait_count(c, count_words(c, c.rank, call, src) + dst * words_per_rank, Step::counts, src, call);
     if (count == kPoison) fits = false;
     if (src < c.rank) atomicAdd(&s.base[dst], static_cast<int32_t>(count));
     atomicAdd(&s.copies[dst], static_cast<int32_t>(count));
@@ -316,10 +305,9 @@ static __device__ void publish_counts(const DispatchParams& p, const DispatchSha
   int64_t copies = 0;
   for (int32_t first = 0; first < c.ranks; first += 32) {
     const int32_t src = first + lane;
-    const int64_t count =
-        src < c.ranks
-            ? static_cast<uint32_t>(ptx::load_relaxed_sys(count_words(c, c.rank, call, src) + c.rank * words_per_rank))
-            : 0;
+    const int64_t count = src < c.ranks ? static_cast<uint32_t>(ptx::load_relaxed_sys(
+                                              count_words(c, c.rank, call, src) + c.rank * words_per_rank))
+                                        : 0;
     const int64_t sum = copies + warp_sum_up(count);
     if (src < c.ranks) {
       put(kFirstCount + src, sum);
@@ -334,8 +322,8 @@ static __device__ void publish_counts(const DispatchParams& p, const DispatchSha
     if (local < c.local_experts) {
 #pragma unroll 8
       for (int32_t src = 0; src < c.ranks; ++src)
-        count += static_cast<uint32_t>(ptx::load_relaxed_sys(count_words(c, c.rank, call, src) +
-                                                             c.rank * words_per_rank + 1 + local));
+        count += static_cast<uint32_t>(
+            ptx::load_relaxed_sys(count_words(c, c.rank, call, src) + c.rank * words_per_rank + 1 + local));
     }
     const int64_t aligned = round_up(count, p.alignment);
     const int64_t sum = rows + warp_sum_up(aligned);

@@ -25,9 +25,8 @@ enum class Step : uint32_t {
 };
 inline constexpr int32_t kSteps = static_cast<int32_t>(Step::count_);
 inline constexpr const char* kStepNames[kSteps] = {
-    "enter", "notify",        "counts",        "dispatch",   "flush",         "copy",
-    "pad",   "combine_enter", "combine_local", "combine_up", "combine_flush", "combine_reduce",
-    "barrier"};
+    "enter",         "notify",        "counts",     "dispatch",      "flush",          "copy",   "pad",
+    "combine_enter", "combine_local", "combine_up", "combine_flush", "combine_reduce", "barrier"};
 
 enum class FaultKind : uint32_t {
   none,

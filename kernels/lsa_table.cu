@@ -4,7 +4,8 @@
 
 #include "kernels/lsa_table.h"
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7), "the device API with windows needs NCCL 2.28.7 or newer");
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7),
+              "the device API with windows needs NCCL 2.28.7 or newer");
 
 namespace plumb::kernels {
 namespace {

@@ -1,4 +1,5 @@
-// What the host hands to the kernels: places in the window, places in private memory, sizes. PODs, device-safe.
+// What the host hands to the kernels: places in the window, places in private memory, sizes. PODs,
+// device-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct WindowMap {
 
 /// Counters of the device ledger and time stamps; filled when the policy asks.
 struct Counters {
-  uint64_t messages[kSteps][kMaxRanks];   // to (or from) each peer
+  uint64_t messages[kSteps][kMaxRanks];  // to (or from) each peer
   uint64_t bytes[kSteps][kMaxRanks];
   uint64_t waited_ns[kSteps][kMaxRanks];  // for the signal of each peer
   uint64_t begin_ns[kSteps];              // global timer, block 0
@@ -65,7 +66,7 @@ struct Context {
   int64_t rows_capacity = 0;    // rows of x and expert_out
   RankState* state = nullptr;
   uint64_t* block_counts = nullptr;  // [blocks][ranks + experts] of the running dispatch: call << 32 | count
-  Fault* fault = nullptr;  // pinned
+  Fault* fault = nullptr;            // pinned
   Counters* counters = nullptr;
   int64_t timeout_ns = 0;
 };
@@ -103,9 +104,9 @@ struct DispatchParams {
   int32_t row_bytes = 0;  // a multiple of 16
   int32_t scale_packs = 0;
   int32_t alignment = 1;
-  int32_t stages = 1;           // rows in flight per block
-  int32_t plan_warps = 1;       // warps that number slots
-  int64_t record_bytes = 0;     // of the ledger
+  int32_t stages = 1;            // rows in flight per block
+  int32_t plan_warps = 1;        // warps that number slots
+  int64_t record_bytes = 0;      // of the ledger
   int64_t scale_row_stride = 0;  // of the received scales, in packs
   int64_t scale_column_stride = 1;
   bool expand = false;

@@ -53,8 +53,8 @@ __device__ bool enter(const Context& c, Step step, int64_t offset, uint64_t valu
       signal(c, (c.rank + i) % c.ranks, offset, value);
     for (int32_t peer = lane; peer < c.ranks; peer += 32) {
       const uint64_t call = value >> 32 << 32;
-      const uint64_t seen =
-          blockIdx.x == 0 ? wait_for<kCounted>(c, step, peer, offset, call) : wait_for<false>(c, step, peer, offset, call);
+      const uint64_t seen = blockIdx.x == 0 ? wait_for<kCounted>(c, step, peer, offset, call)
+                                            : wait_for<false>(c, step, peer, offset, call);
       if (seen == 0) agrees = false;
       if (seen >> 32 == value >> 32 && seen != value) {
         agrees = false;
@@ -86,7 +86,8 @@ cudaError_t report_kernel(void (*kernel)(Batch<Params>), const char* name, Kerne
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   if (error == cudaSuccess)
-    out = {name, attributes.numRegs, static_cast<int64_t>(attributes.localSizeBytes), attributes.maxThreadsPerBlock};
+    out = {name, attributes.numRegs, static_cast<int64_t>(attributes.localSizeBytes),
+           attributes.maxThreadsPerBlock};
   return error;
 }
 

@@ -96,7 +96,9 @@ __device__ __forceinline__ uint32_t add_acq_rel_gpu(uint32_t* word, uint32_t val
 // --- rows, 9.7.9.8 ---
 
 /// 16 bytes that are used once, past the L1 cache.
-__device__ __forceinline__ uint4 load_once(const void* global) { return __ldcg(static_cast<const uint4*>(global)); }
+__device__ __forceinline__ uint4 load_once(const void* global) {
+  return __ldcg(static_cast<const uint4*>(global));
+}
 __device__ __forceinline__ void store_once(void* global, uint4 v) { __stcg(static_cast<uint4*>(global), v); }
 
 /// Nanoseconds of the GPU's global timer, 10.27; its tick is coarser than 1 ns.

@@ -1,5 +1,5 @@
-// Ordered sums of bf16 rows that lie anywhere: each warp streams chunks of rows through a ring of shared memory
-// with bulk loads, running ahead into its next item, and adds them in fp32. Device only.
+// Ordered sums of bf16 rows that lie anywhere: each warp streams chunks of rows through a ring of shared
+// memory with bulk loads, running ahead into its next item, and adds them in fp32. Device only.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,11 +9,12 @@
 namespace plumb::kernels {
 
 inline constexpr int32_t kRingWarps = 16;
-inline constexpr int32_t kRingStages = 4;      // chunks in flight of a warp
-inline constexpr int32_t kPieceBytes = 512;    // 32 lanes of 16 bytes
-inline constexpr int32_t kChunkPieces = 7;     // 4 chunks of a row of 7168
+inline constexpr int32_t kRingStages = 4;    // chunks in flight of a warp
+inline constexpr int32_t kPieceBytes = 512;  // 32 lanes of 16 bytes
+inline constexpr int32_t kChunkPieces = 7;   // 4 chunks of a row of 7168
 inline constexpr int32_t kChunkBytes = kChunkPieces * kPieceBytes;
-inline constexpr int32_t kRingBarriers = kRingWarps * kRingStages * kChunkBytes;  // offset of the barrier words
+inline constexpr int32_t kRingBarriers =
+    kRingWarps * kRingStages * kChunkBytes;  // offset of the barrier words
 inline constexpr int32_t kRingBytes = kRingBarriers + kRingWarps * kRingStages * 8;
 static_assert(kChunkBytes % 128 == 0 && (kRingStages & (kRingStages - 1)) == 0);
 
@@ -32,7 +33,9 @@ struct Item {
 struct Biases {
   const char* row[2] = {nullptr, nullptr};
 
-  __device__ __forceinline__ int32_t count() const { return row[1] != nullptr ? 2 : row[0] != nullptr ? 1 : 0; }
+  __device__ __forceinline__ int32_t count() const {
+    return row[1] != nullptr ? 2 : row[0] != nullptr ? 1 : 0;
+  }
 };
 
 /// Moves the addresses of the lanes in `rows` to lanes 0, 1, ...
@@ -135,8 +138,8 @@ __device__ __forceinline__ uint4 rounded(const Sum& sum) {
 }
 
 /// Sums one chunk of an item and stores it.
-__device__ __forceinline__ void sum_chunk(Ring& ring, IssueCursor& cursor, const Biases& biases, const Item& now,
-                                          const Item& next, int32_t at) {
+__device__ __forceinline__ void sum_chunk(Ring& ring, IssueCursor& cursor, const Biases& biases,
+                                          const Item& now, const Item& next, int32_t at) {
   const int32_t lane_byte = lane_index() * 16;
   Sum sum[kChunkPieces];
 #pragma unroll 1
@@ -158,8 +161,8 @@ __device__ __forceinline__ void sum_chunk(Ring& ring, IssueCursor& cursor, const
 /// Sums items first, first + step, ... below `end`; `make` yields an item, called by the whole warp one item
 /// ahead of the sums. An item without rows yields zeros.
 template <class MakeItem>
-__device__ __forceinline__ void sum_items(Ring& ring, const Biases& biases, int64_t first, int64_t step, int64_t end,
-                                          MakeItem make) {
+__device__ __forceinline__ void sum_items(Ring& ring, const Biases& biases, int64_t first, int64_t step,
+                                          int64_t end, MakeItem make) {
   if (first >= end) return;
   Item now = make(first);
   IssueCursor cursor{0, now.begin, 0};
@@ -169,7 +172,8 @@ __device__ __forceinline__ void sum_items(Ring& ring, const Biases& biases, int6
     const Item next = index + step < end ? make(index + step) : Item{};
     if (cursor.item == 1) cursor.at = next.begin;
 #pragma unroll 1
-    for (int32_t at = now.begin; at < now.end; at += kChunkBytes) sum_chunk(ring, cursor, biases, now, next, at);
+    for (int32_t at = now.begin; at < now.end; at += kChunkBytes)
+      sum_chunk(ring, cursor, biases, now, next, at);
     now = next;
     cursor.shift(next);
   }

@@ -1,5 +1,5 @@
-// Shared memory of a dispatch block, for the kernel and for the host that chooses how many rows are in flight.
-// Device-safe.
+// Shared memory of a dispatch block, for the kernel and for the host that chooses how many rows are in
+// flight. Device-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct DispatchBlock {
   PLUMB_HD constexpr int32_t bins() const { return ranks + (expand ? experts : 0); }
 };
 
-/// Byte offsets. Row stages first (128-byte aligned), then one barrier word per stage, the peers' addresses, then
-/// int32 arrays.
+/// Byte offsets. Row stages first (128-byte aligned), then one barrier word per stage, the peers' addresses,
+/// then int32 arrays.
 struct DispatchMap {
   int64_t stage_bytes = 0;
   int64_t barriers = 0;
@@ -59,14 +59,16 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   return out;
 }
 
-inline constexpr int32_t kDispatchThreads = 896;  // 72 registers a thread: no spills
+inline constexpr int32_t kDispatchThreads = 896;                  // 72 registers a thread: no spills
 inline constexpr int32_t kMaxStages = kDispatchThreads / 32 - 1;  // the last warp publishes counts
 inline constexpr int64_t kHistogramBytes = 16 * 1024;             // limits plan_warps
 
 /// Stages and numbering warps that fit `shared_bytes`; stages 0 when not even one row does.
 PLUMB_HD constexpr DispatchBlock fit_dispatch_block(DispatchBlock in, int64_t shared_bytes) {
   const int64_t fit = kHistogramBytes / (4 * int64_t{in.bins()});
-  in.plan_warps = fit < 1 ? 1 : fit > kDispatchThreads / 32 ? kDispatchThreads / 32 : static_cast<int32_t>(fit);
+  in.plan_warps = fit < 1                       ? 1
+                  : fit > kDispatchThreads / 32 ? kDispatchThreads / 32
+                                                : static_cast<int32_t>(fit);
   in.stages = kMaxStages;
   while (in.stages > 0 && dispatch_map(in).bytes > shared_bytes) --in.stages;
   return in;

@@ -13,14 +13,24 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
 __device__ __forceinline__ int32_t lane_index() { return static_cast<int32_t>(threadIdx.x % 32); }
 __device__ __forceinline__ int32_t warp_index() { return static_cast<int32_t>(threadIdx.x / 32); }
 
+/// Lanes below `count` that hold the same value as this one. A loop of shuffles: __match_any_sync takes a pass
+/// per distinct value of the warp, idle lanes included, and was the slowest part of numbering.
+__device__ __forceinline__ uint32_t same_lanes(int32_t value, int32_t count) {
+  uint32_t same = 0;
+#pragma unroll 4
+  for (int32_t lane = 0; lane < count; ++lane)
+    same |= __shfl_sync(kAllLanes, value, lane) == value ? 1u << lane : 0u;
+  return same;
+}
+
 template <class T>
 __device__ __forceinline__ T* at_peer(const Context& c, int32_t peer, int64_t offset) {
   return reinterpret_cast<T*>(c.peers[peer] + offset);
 }
 
 /// Writes the first fault of the rank; later ones are dropped.
-static __device__ __noinline__ void report(const Context& c, FaultKind kind, Step step, int32_t peer, int64_t expected,
-                                    int64_t seen, int32_t token) {
+static __device__ __noinline__ void report(const Context& c, FaultKind kind, Step step, int32_t peer,
+                                           int64_t expected, int64_t seen, int32_t token) {
   if (atomicCAS_system(&c.fault->state, 0u, 1u) != 0u) return;
   c.fault->kind = kind;
   c.fault->step = step;
@@ -40,7 +50,7 @@ __device__ __forceinline__ bool is_aborted(const Context& c) {
 /// Gives up a wait: true when the rank is aborted or the time since `begin_ns` is over; then all waits of the
 /// rank end.
 static __device__ __noinline__ bool gives_up(const Context& c, Step step, int32_t peer, uint64_t begin_ns,
-                                      int64_t expected, int64_t seen) {
+                                             int64_t expected, int64_t seen) {
   if (is_aborted(c)) return true;
   if (static_cast<int64_t>(ptx::global_timer() - begin_ns) < c.timeout_ns) return false;
   report(c, FaultKind::timeout, step, peer, expected, seen, kNone);
@@ -81,15 +91,15 @@ inline constexpr uint32_t kPoison = 0xffffffffu;  // as a count: the source met 
 __device__ __forceinline__ uint64_t tagged(uint64_t call, uint32_t count) { return call << 32 | count; }
 
 /// Waits for the count of call `call` in an own word; kPoison when given up. Matching side: a relaxed store.
-__device__ __forceinline__ uint32_t wait_count(const Context& c, const uint64_t* word, Step step, int32_t peer,
-                                               uint64_t call) {
+__device__ __forceinline__ uint32_t wait_count(const Context& c, const uint64_t* word, Step step,
+                                               int32_t peer, uint64_t call) {
   const uint32_t tag = static_cast<uint32_t>(call);
   uint64_t seen = ptx::load_relaxed_sys(word);
   if (static_cast<uint32_t>(seen >> 32) == tag) return static_cast<uint32_t>(seen);
   const uint64_t begin_ns = ptx::global_timer();
   for (uint32_t polls = 1; static_cast<uint32_t>(seen >> 32) != tag; ++polls) {
-    if (polls % kPollsPerClock == 0 && gives_up(c, step, peer, begin_ns, static_cast<int64_t>(tag),
-                                                static_cast<int64_t>(seen >> 32)))
+    if (polls % kPollsPerClock == 0 &&
+        gives_up(c, step, peer, begin_ns, static_cast<int64_t>(tag), static_cast<int64_t>(seen >> 32)))
       return kPoison;
     seen = ptx::load_relaxed_sys(word);
   }

@@ -1,7 +1,8 @@
 // Times dispatch and combine of the local world: sweeps over tokens, SMs, types, layouts and ranks, with the
 // floor that a copy line allows beside each figure. JSON on stdout or into a file.
 //
-// hw_bench [--sets prefill,sms,pairs,decode,layouts] [--line GB/s per SM] [--total GB/s] [--floor-decode GB/s]
+// hw_bench [--sets prefill,sms,pairs,decode,layouts] [--line GB/s per SM] [--total GB/s] [--floor-decode
+// GB/s]
 //          [--repeats N] [--out FILE]
 // Times are CUDA events around the whole call, caches flushed before each (cold) or graph replays back to
 // back (graph). Payload bytes: rows that arrive, hidden and scales only; logical = payload, since ranks share
@@ -33,7 +34,8 @@ using Json = nlohmann::ordered_json;
 
 struct Point {
   int32_t ranks = 8, tokens = 4096, sms = 16, hidden = 7168, experts = 256, topk = 8;
-  bool fp8 = false, expand = false, column_scales = false, graph = false, cached = false, multiple_reduction = true;
+  bool fp8 = false, expand = false, column_scales = false, graph = false, cached = false,
+       multiple_reduction = true;
 };
 
 struct Line {
@@ -48,7 +50,9 @@ struct Timing {
 
 Timing summary(std::vector<double> us) {
   std::sort(us.begin(), us.end());
-  const auto at = [&](double q) { return us[static_cast<size_t>(q * static_cast<double>(us.size() - 1) + 0.5)]; };
+  const auto at = [&](double q) {
+    return us[static_cast<size_t>(q * static_cast<double>(us.size() - 1) + 0.5)];
+  };
   return {at(0.5), at(0.1), at(0.9)};
 }
 
@@ -97,7 +101,9 @@ class Bench {
       for (const kernels::Step step : steps) {
         const auto i = static_cast<size_t>(step);
         if (c.end_ns[i] == 0 || c.begin_ns[i] == 0) continue;
-        const auto us = [&](uint64_t t) { return static_cast<double>(static_cast<int64_t>(t - start)) * 1e-3; };
+        const auto us = [&](uint64_t t) {
+          return static_cast<double>(static_cast<int64_t>(t - start)) * 1e-3;
+        };
         out[kernels::kStepNames[i]] = {us(c.begin_ns[i]), us(c.end_ns[i])};
       }
     };
@@ -135,14 +141,16 @@ class Bench {
     for (auto& word : payload) word = static_cast<uint32_t>(random.next());
     const auto upload = [&](const void* from, int64_t size) {
       memory_.push_back(device_memory(size));
-      check(cudaMemcpy(memory_.back().get(), from, static_cast<size_t>(size), cudaMemcpyHostToDevice), "upload");
+      check(cudaMemcpy(memory_.back().get(), from, static_cast<size_t>(size), cudaMemcpyHostToDevice),
+            "upload");
       return memory_.back().get();
     };
     DispatchInput in{.x = upload(payload.data(), bytes), .tokens = p_.tokens};
     in.topk_idx = upload(ids.data(), static_cast<int64_t>(ids.size()) * 4);
     in.topk_weights = static_cast<const float*>(upload(payload.data(), static_cast<int64_t>(ids.size()) * 4));
     if (p_.fp8)
-      in.scales = static_cast<const uint32_t*>(upload(payload.data(), int64_t{p_.tokens} * (p_.hidden / 128) * 4));
+      in.scales =
+          static_cast<const uint32_t*>(upload(payload.data(), int64_t{p_.tokens} * (p_.hidden / 128) * 4));
     inputs_.push_back(in);
     memory_.push_back(device_memory(bytes));
     out_.push_back(memory_.back().get());
@@ -178,14 +186,18 @@ class Bench {
   void dispatch() {
     std::vector<DispatchInput> inputs = inputs_;
     if (p_.cached)
-      for (size_t r = 0; r < inputs.size(); ++r) inputs[r].topk_idx = nullptr, inputs[r].cached = received_[r].handle;
+      for (size_t r = 0; r < inputs.size(); ++r)
+        inputs[r].topk_idx = nullptr, inputs[r].cached = received_[r].handle;
     if (!p_.cached) release();
     received_ = dispatch_together(buffers_, inputs, options(), stream_.get());
   }
   void combine() {
     std::vector<CombineInput> inputs;
-    for (size_t r = 0; r < received_.size(); ++r) inputs.push_back({.out = out_[r], .handle = received_[r].handle});
-    combine_together(buffers_, inputs, {.multiple_reduction = p_.multiple_reduction, .num_sms = p_.sms, .counted = counted_}, stream_.get());
+    for (size_t r = 0; r < received_.size(); ++r)
+      inputs.push_back({.out = out_[r], .handle = received_[r].handle});
+    combine_together(buffers_, inputs,
+                     {.multiple_reduction = p_.multiple_reduction, .num_sms = p_.sms, .counted = counted_},
+                     stream_.get());
   }
   int64_t combine_rows() const { return p_.expand && !p_.multiple_reduction ? selections_ : copies_; }
 
@@ -202,7 +214,10 @@ class Bench {
     };
     constexpr int kReplays = 50;
     Graph graph;
-    if (p_.graph) graph = capture(stream_.get(), [&] { for (int i = 0; i < kReplays; ++i) call(); });
+    if (p_.graph)
+      graph = capture(stream_.get(), [&] {
+        for (int i = 0; i < kReplays; ++i) call();
+      });
     for (int i = 0; i < repeats + 3; ++i) {
       if (p_.graph) {
         check(cudaEventRecord(begin.get(), stream_.get()), "record");
@@ -223,10 +238,17 @@ class Bench {
   }
 
   Json describe() const {
-    return {{"ranks", p_.ranks},   {"tokens", p_.tokens}, {"sms_per_rank", p_.sms}, {"hidden", p_.hidden},
-            {"experts", p_.experts}, {"topk", p_.topk},   {"type", p_.fp8 ? "fp8" : "bf16"},
-            {"layout", p_.expand ? "expand" : "plain"}, {"column_scales", p_.column_scales},
-            {"cached", p_.cached}, {"multiple_reduction", p_.multiple_reduction},
+    return {{"ranks", p_.ranks},
+            {"tokens", p_.tokens},
+            {"sms_per_rank", p_.sms},
+            {"hidden", p_.hidden},
+            {"experts", p_.experts},
+            {"topk", p_.topk},
+            {"type", p_.fp8 ? "fp8" : "bf16"},
+            {"layout", p_.expand ? "expand" : "plain"},
+            {"column_scales", p_.column_scales},
+            {"cached", p_.cached},
+            {"multiple_reduction", p_.multiple_reduction},
             {"timing", p_.graph ? "graph" : "cold"}};
   }
 
@@ -235,7 +257,8 @@ class Bench {
     const int32_t sms = p_.sms * p_.ranks;
     const double allowed = std::min(line.per_sm * sms, line.total);
     const double rate = payload / t.median_us * 1e-3;
-    const double wire = row_bytes * static_cast<double>(wire_) * static_cast<double>(rows) / static_cast<double>(copies_);
+    const double wire =
+        row_bytes * static_cast<double>(wire_) * static_cast<double>(rows) / static_cast<double>(copies_);
     const auto round2 = [](double v) { return std::round(v * 100) / 100; };
     return {{"us", round2(t.median_us)},
             {"p10_us", round2(t.low_us)},
@@ -276,11 +299,13 @@ std::vector<Point> points_of(const std::string& set) {
   if (set == "cached")
     for (const int32_t sms : {4, 8, 16}) both({.ranks = 2, .tokens = 8192, .sms = sms, .cached = true});
   if (set == "tokens")
-    for (const int32_t tokens : {1, 16, 64, 128, 256, 512, 1024, 2048, 8192}) both({.ranks = 8, .tokens = tokens, .sms = 16});
+    for (const int32_t tokens : {1, 16, 64, 128, 256, 512, 1024, 2048, 8192})
+      both({.ranks = 8, .tokens = tokens, .sms = 16});
   if (set == "decode")
     for (const int32_t sms : {4, 8, 12, 16}) both({.ranks = 8, .tokens = 128, .sms = sms, .graph = true});
   if (set == "ranks")
-    for (const int32_t ranks : {1, 4, 16}) both({.ranks = ranks, .tokens = 2048, .sms = 128 / ranks > 16 ? 16 : 128 / ranks});
+    for (const int32_t ranks : {1, 4, 16})
+      both({.ranks = ranks, .tokens = 2048, .sms = 128 / ranks > 16 ? 16 : 128 / ranks});
   if (set == "layouts") {
     both({.ranks = 8, .tokens = 4096, .sms = 16, .cached = true});
     both({.ranks = 8, .tokens = 4096, .sms = 16, .expand = true});
@@ -303,21 +328,29 @@ Json environment() {
   kernels::KernelReport reports[5];
   check(kernels::report_kernels(reports), "kernels");
   for (const auto& k : reports)
-    kernels.push_back({{"name", k.name}, {"registers", k.registers}, {"local_bytes", k.local_bytes}, {"max_threads", k.threads}});
-  return {{"device", properties.name}, {"sms", properties.multiProcessorCount}, {"cuda_driver", driver},
-          {"cuda_runtime", runtime}, {"kernels", kernels}};
+    kernels.push_back({{"name", k.name},
+                       {"registers", k.registers},
+                       {"local_bytes", k.local_bytes},
+                       {"max_threads", k.threads}});
+  return {{"device", properties.name},
+          {"sms", properties.multiProcessorCount},
+          {"cuda_driver", driver},
+          {"cuda_runtime", runtime},
+          {"kernels", kernels}};
 }
 
 void print(const Json& point) {
   const auto part = [&](const char* name) {
     const Json& r = point[name];
-    return fmt::format("{:9.1f} us {:7.0f} GB/s {:5.1f}/SM {:4.2f}", r["us"].get<double>(), r["payload_gbs"].get<double>(),
-                       r["gbs_per_sm"].get<double>(), r["of_copy_line"].get<double>());
+    return fmt::format("{:9.1f} us {:7.0f} GB/s {:5.1f}/SM {:4.2f}", r["us"].get<double>(),
+                       r["payload_gbs"].get<double>(), r["gbs_per_sm"].get<double>(),
+                       r["of_copy_line"].get<double>());
   };
-  fmt::print("R {:2} T {:5} sms {:3} {:4} {:6}{} {:5} | dispatch {} | combine {}\n", point["ranks"].get<int>(),
-             point["tokens"].get<int>(), point["sms_per_rank"].get<int>(), point["type"].get<std::string>(),
-             point["layout"].get<std::string>(), point["cached"].get<bool>() ? " cached" : "",
-             point["timing"].get<std::string>(), part("dispatch"), part("combine"));
+  fmt::print("R {:2} T {:5} sms {:3} {:4} {:6}{} {:5} | dispatch {} | combine {}\n",
+             point["ranks"].get<int>(), point["tokens"].get<int>(), point["sms_per_rank"].get<int>(),
+             point["type"].get<std::string>(), point["layout"].get<std::string>(),
+             point["cached"].get<bool>() ? " cached" : "", point["timing"].get<std::string>(),
+             part("dispatch"), part("combine"));
   if (point["timing"] == "graph") fmt::print("    phases us {}\n", point["phases_us"].dump());
   std::fflush(stdout);
 }

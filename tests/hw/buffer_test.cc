@@ -83,7 +83,8 @@ TEST(GpuBuffer, MisuseIsRefusedBeforeTheFirstByte) {
   expect_text(refused([](auto& in) { in.tokens = 9; }, same_options),
               "rank 1 dispatch: tokens is 9; allowed: 0..8 (max_tokens)");
   expect_text(refused([](auto& in) { in.x = nullptr; }, same_options), "rank 1 dispatch: x is null");
-  expect_text(refused([](auto& in) { in.topk_idx = nullptr; }, same_options), "rank 1 dispatch: topk_idx is null");
+  expect_text(refused([](auto& in) { in.topk_idx = nullptr; }, same_options),
+              "rank 1 dispatch: topk_idx is null");
   expect_text(refused(same_input, [](auto& o) { o.zero_padding = true; }), "zero_padding needs expand");
   expect_text(refused(same_input, [](auto& o) { o.expand = true; }), "expand is not among the limits");
   expect_text(refused(same_input, [](auto& o) { o.alignment = 3; }), "alignment is 3; allowed: 1..1");
@@ -105,11 +106,14 @@ TEST(FieldCases, B41_OldAndForeignHandlesAreRefused) {
   Rig other(c);
   const auto received = rig.dispatch();
   rig.finish();
-  expect_text(message_of([&] { other.buffers[0].combine(rig.combine_input(0, received[0].handle), {}, other.stream()); }),
+  expect_text(message_of([&] {
+                other.buffers[0].combine(rig.combine_input(0, received[0].handle), {}, other.stream());
+              }),
               "the handle is of another buffer");
   rig.buffers[0].release(received[0].handle);
-  expect_text(message_of([&] { rig.buffers[0].combine(rig.combine_input(0, received[0].handle), {}, rig.stream()); }),
-              "the handle was released (generation 1; its memory is at generation 2)");
+  expect_text(
+      message_of([&] { rig.buffers[0].combine(rig.combine_input(0, received[0].handle), {}, rig.stream()); }),
+      "the handle was released (generation 1; its memory is at generation 2)");
   expect_text(message_of([&] { rig.buffers[0].release(received[0].handle); }), "the handle was released");
 }
 
@@ -150,7 +154,8 @@ TEST(GpuBuffer, RanksWithDifferentHandlesAreNamed) {
   const auto first = rig.dispatch();
   const auto second = rig.dispatch();
   rig.finish();
-  rig.combine({rig.combine_input(0, first[0].handle), rig.combine_input(1, second[1].handle)}, {.num_sms = 4});
+  rig.combine({rig.combine_input(0, first[0].handle), rig.combine_input(1, second[1].handle)},
+              {.num_sms = 4});
   check(cudaDeviceSynchronize(), "finish");
   expect_text(message_of([&] { rig.buffers[0].raise_fault(); }),
               "phase 'combine_enter': rank 0 uses the handle of dispatch 1, rank 1 that of dispatch 2");
@@ -221,7 +226,8 @@ TEST(GpuBuffer, TooManyRowsAreRefusedByAllRanksAndTheBufferGoesOn) {
   dispatch_together(buffers, inputs, {.num_sms = 4}, stream.get());
   check(cudaStreamSynchronize(stream.get()), "finish");
   for (Buffer& buffer : buffers)
-    expect_text(message_of([&] { buffer.raise_fault(); }), "would receive 10 rows; allowed: 9; nothing was sent");
+    expect_text(message_of([&] { buffer.raise_fault(); }),
+                "would receive 10 rows; allowed: 9; nothing was sent");
   for (auto& in : inputs) in.tokens = 2;
   const auto received = dispatch_together(buffers, inputs, {.num_sms = 4, .host_sync = true}, stream.get());
   EXPECT_GT(received[0].copies, 0);
@@ -248,7 +254,8 @@ TEST(GpuBuffer, HostSyncCannotBeCaptured) {
   Case c = small_case();
   c.host_sync = true;
   Rig rig(c);
-  expect_text(message_of([&] { capture(rig.stream(), [&] { rig.dispatch(); }); }), "host_sync cannot be captured");
+  expect_text(message_of([&] { capture(rig.stream(), [&] { rig.dispatch(); }); }),
+              "host_sync cannot be captured");
 }
 
 TEST(FieldCases, B47_AThousandReplaysOfOneGraphKeepEveryByte) {
@@ -262,7 +269,8 @@ TEST(FieldCases, B47_AThousandReplaysOfOneGraphKeepEveryByte) {
     received = rig.dispatch();
     std::vector<CombineInput> inputs;
     for (size_t r = 0; r < received.size(); ++r) inputs.push_back(rig.combine_input(r, received[r].handle));
-    combine_together(rig.buffers, inputs, {.multiple_reduction = c.multiple_reduction, .num_sms = c.sms}, rig.stream());
+    combine_together(rig.buffers, inputs, {.multiple_reduction = c.multiple_reduction, .num_sms = c.sms},
+                     rig.stream());
   });
   std::vector<std::vector<uint8_t>> first;
   for (int replay = 0; replay < 1000; ++replay) {

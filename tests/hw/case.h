@@ -32,7 +32,8 @@ struct Case {
   int32_t row_bytes() const { return hidden * (fp8 ? 1 : 2); }
   std::string describe() const {
     return fmt::format(
-        "seed {} R {} E {} K {} H {} T {} fp8 {} expand {} pad {} column {} wide {} multiple {} weights {} together {} "
+        "seed {} R {} E {} K {} H {} T {} fp8 {} expand {} pad {} column {} wide {} multiple {} weights {} "
+        "together {} "
         "sync {} packs {} align {} biases {} sms {}",
         seed, ranks, experts, topk, hidden, max_tokens, fp8, expand, zero_padding, column_scales, wide_ids,
         multiple_reduction, has_weights, together, host_sync, scale_packs, alignment, biases, sms);
@@ -170,8 +171,8 @@ inline uint16_t bf16_rounded(float value) {
 
 /// What an expert answers in row `row` of rank `rank`: numbers that differ everywhere.
 inline uint16_t answer(const Case& c, int32_t rank, int64_t row, int32_t i) {
-  uint64_t h = c.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(rank) * 1000003u + static_cast<uint64_t>(row) * 8191u +
-               static_cast<uint64_t>(i);
+  uint64_t h = c.seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(rank) * 1000003u +
+               static_cast<uint64_t>(row) * 8191u + static_cast<uint64_t>(i);
   h ^= h >> 31;
   h *= 0xbf58476d1ce4e5b9u;
   h ^= h >> 29;
@@ -181,10 +182,11 @@ inline float answer_weight(const Case& c, int32_t rank, int64_t index) {
   return static_cast<float>(rank) + static_cast<float>(index) * 0.5f + static_cast<float>(c.seed % 13);
 }
 
-/// Where the tensor row of each selection is: places[rank][source][token * topk + k] as a pair of copy and row.
+/// Where the tensor row of each selection is: places[rank][source][token * topk + k] as a pair of copy and
+/// row.
 struct Places {
-  std::map<std::pair<int32_t, int32_t>, int64_t> copy;              // (source, token) -> copy
-  std::map<std::tuple<int32_t, int32_t, int32_t>, int64_t> row;     // (source, token, k) -> row, expand
+  std::map<std::pair<int32_t, int32_t>, int64_t> copy;           // (source, token) -> copy
+  std::map<std::tuple<int32_t, int32_t, int32_t>, int64_t> row;  // (source, token, k) -> row, expand
 };
 inline Places places_at(const Case& c, int32_t dst) {
   Places places;
@@ -194,18 +196,21 @@ inline Places places_at(const Case& c, int32_t dst) {
   if (!c.expand) return places;
   const auto rows = tensor_of(c, dst);
   for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].rank >= 0) places.row[{rows[i].rank, rows[i].token, rows[i].position}] = static_cast<int64_t>(i);
+    if (rows[i].rank >= 0)
+      places.row[{rows[i].rank, rows[i].token, rows[i].position}] = static_cast<int64_t>(i);
   return places;
 }
 
 /// The combined row of a token, element i: biases, then by rank in order of its last selection.
-inline uint16_t combined(const Case& c, const std::vector<Places>& places, int32_t source, int32_t token, int32_t i) {
+inline uint16_t combined(const Case& c, const std::vector<Places>& places, int32_t source, int32_t token,
+                         int32_t i) {
   const auto s = static_cast<size_t>(source);
   float sum = 0;
   const size_t tokens = static_cast<size_t>(c.tokens[s]);
   for (int32_t b = 0; b < c.biases; ++b)
-    sum += bf16_value(c.bias[s][static_cast<size_t>(b) * tokens * static_cast<size_t>(c.hidden) +
-                                static_cast<size_t>(token) * static_cast<size_t>(c.hidden) + static_cast<size_t>(i)]);
+    sum += bf16_value(
+        c.bias[s][static_cast<size_t>(b) * tokens * static_cast<size_t>(c.hidden) +
+                  static_cast<size_t>(token) * static_cast<size_t>(c.hidden) + static_cast<size_t>(i)]);
   for (int32_t k = 0; k < c.topk; ++k) {
     const int32_t e = expert_of(c, source, token, k);
     if (e < 0) continue;

@@ -22,8 +22,8 @@ struct Shared {
 
 constexpr int kSkipped = 77;
 
-/// A whole dispatch and combine with answers equal to the received rows: every token comes back as the ordered
-/// sum of its copies. Returns the exit code of the process.
+/// A whole dispatch and combine with answers equal to the received rows: every token comes back as the
+/// ordered sum of its copies. Returns the exit code of the process.
 int run_rank(Shared& shared, Rank rank, int32_t ranks) {
   check(cudaSetDevice(rank), "device of the rank");
   if (rank == 0) {
@@ -49,7 +49,8 @@ int run_rank(Shared& shared, Rank rank, int32_t ranks) {
   fill_routing(c, random);
   fill_payload(c, random);
   for (auto& x : c.x)
-    for (size_t i = 1; i < x.size(); i += 2) x[i] = static_cast<uint8_t>((x[i] & 0x83) | 0x3c);  // finite bf16
+    for (size_t i = 1; i < x.size(); i += 2)
+      x[i] = static_cast<uint8_t>((x[i] & 0x83) | 0x3c);  // finite bf16
   auto buffers = make_buffers(*world, std::vector(1, limits_of(c)));
   const auto r = static_cast<size_t>(rank);
   const DeviceMemory x = upload(c.x[r]);
@@ -58,7 +59,10 @@ int run_rank(Shared& shared, Rank rank, int32_t ranks) {
   const DeviceMemory out = device_memory(int64_t{150} * c.hidden * 2);
   const Stream stream = make_stream();
   for (int round = 0; round < 3; ++round) {
-    const DispatchInput in{.x = x.get(), .topk_idx = ids.get(), .topk_weights = static_cast<const float*>(weights.get()), .tokens = 150};
+    const DispatchInput in{.x = x.get(),
+                           .topk_idx = ids.get(),
+                           .topk_weights = static_cast<const float*>(weights.get()),
+                           .tokens = 150};
     const Received got = buffers[0].dispatch(in, {.num_sms = 16, .host_sync = true}, stream.get());
     buffers[0].combine({.x = got.x, .out = out.get(), .handle = got.handle}, {.num_sms = 16}, stream.get());
     check(cudaStreamSynchronize(stream.get()), "finish");

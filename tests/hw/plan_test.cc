@@ -100,9 +100,14 @@ void run(const Options& o) {
   program.multiple_reduction = o.multiple_reduction;
   program.num_biases = o.biases;
   const Grouping grouping{.ranks = shape.ranks, .scaleup = shape.ranks};
-  const Plan plan =
-      build_plan({.shape = shape, .routing = routing, .program = program, .grouping = grouping, .items = true});
-  HostExecutor host({.shape = shape, .routing = routing, .seed = 7, .expert = ExpertFunction::scaled, .values = {}, .options = {}});
+  const Plan plan = build_plan(
+      {.shape = shape, .routing = routing, .program = program, .grouping = grouping, .items = true});
+  HostExecutor host({.shape = shape,
+                     .routing = routing,
+                     .seed = 7,
+                     .expert = ExpertFunction::scaled,
+                     .values = {},
+                     .options = {}});
   host.run(plan);
   const HostResult& result = host.result();
 
@@ -118,7 +123,8 @@ void run(const Options& o) {
     for (int64_t slot = 0; slot < result.rows("expert_out", r); ++slot)
       if (result.is_written("expert_out", r, slot))
         check(cudaMemcpy(static_cast<char*>(rig.buffers[at].expert_out()) + slot * row_bytes,
-                         result.row("expert_out", r, slot).data(), static_cast<size_t>(row_bytes), cudaMemcpyHostToDevice),
+                         result.row("expert_out", r, slot).data(), static_cast<size_t>(row_bytes),
+                         cudaMemcpyHostToDevice),
               "answers");
     inputs.push_back(rig.combine_input(at, received[at].handle));
   }
@@ -126,7 +132,8 @@ void run(const Options& o) {
   rig.finish();
   for (Rank r = 0; r < c.ranks; ++r) {
     const auto at = static_cast<size_t>(r);
-    EXPECT_EQ(download<uint16_t>(rig.out[at].get(), int64_t{c.tokens[at]} * c.hidden), result.combined(r).x) << "rank " << r;
+    EXPECT_EQ(download<uint16_t>(rig.out[at].get(), int64_t{c.tokens[at]} * c.hidden), result.combined(r).x)
+        << "rank " << r;
   }
   const Ledger measured = measured_ledger(plan, rig.buffers);
   EXPECT_EQ(difference(plan, account(plan), measured), "");

@@ -12,9 +12,9 @@
 
 namespace plumb::hw::test {
 
-#define PLUMB_NEED_DEVICE()                                                     \
-  do {                                                                          \
-    std::string_view reason_;                                                   \
+#define PLUMB_NEED_DEVICE()                                                         \
+  do {                                                                              \
+    std::string_view reason_;                                                       \
     if (device_count(&reason_) == 0) GTEST_SKIP() << "no CUDA device: " << reason_; \
   } while (false)
 
@@ -23,7 +23,8 @@ DeviceMemory upload(const std::vector<T>& host) {
   const auto bytes = static_cast<int64_t>(host.size() * sizeof(T));
   DeviceMemory memory = device_memory(bytes);
   if (!host.empty())
-    check(cudaMemcpy(memory.get(), host.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "upload");
+    check(cudaMemcpy(memory.get(), host.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
+          "upload");
   return memory;
 }
 template <class T>
@@ -86,7 +87,8 @@ class Rig {
   }
   CombineInput combine_input(size_t r, Handle handle) const {
     const auto* bias = static_cast<const uint16_t*>(bias_[r].get());
-    CombineInput in{.out = out[r].get(), .out_weights = static_cast<float*>(out_weights[r].get()), .handle = handle};
+    CombineInput in{
+        .out = out[r].get(), .out_weights = static_cast<float*>(out_weights[r].get()), .handle = handle};
     for (int32_t b = 0; b < c_.biases; ++b) in.bias[b] = bias + int64_t{b} * c_.tokens[r] * c_.hidden;
     return in;
   }

@@ -26,7 +26,8 @@ void check_counts(Check& check, const Received& got, int32_t rank) {
   const auto words = download<int64_t>(got.counts, kernels::kFirstCount + c.ranks + 3 * c.local());
   const auto copies = static_cast<int64_t>(copies_of(c, rank).size());
   const auto rows = static_cast<int64_t>(tensor_of(c, rank).size());
-  check.that(words[kernels::kNumCopies] == copies, fmt::format("rank {}: {} copies, not {}", rank, words[1], copies));
+  check.that(words[kernels::kNumCopies] == copies,
+             fmt::format("rank {}: {} copies, not {}", rank, words[1], copies));
   check.that(words[kernels::kNumRows] == rows, fmt::format("rank {}: {} rows, not {}", rank, words[2], rows));
   int64_t prefix = 0;
   const auto all = copies_of(c, rank);
@@ -54,10 +55,9 @@ void check_rows(Check& check, const Received& got, int32_t rank) {
   const auto rows = tensor_of(c, rank);
   const auto bytes = static_cast<size_t>(c.row_bytes());
   const auto x = download<uint8_t>(got.x, static_cast<int64_t>(rows.size() * bytes));
-  const int64_t scale_words =
-      c.scale_packs == 0 ? 0
-      : c.column_scales  ? got.scale_column_stride * c.scale_packs
-                         : static_cast<int64_t>(rows.size()) * c.scale_packs;
+  const int64_t scale_words = c.scale_packs == 0 ? 0
+                              : c.column_scales  ? got.scale_column_stride * c.scale_packs
+                                                 : static_cast<int64_t>(rows.size()) * c.scale_packs;
   const auto scales = download<uint32_t>(got.scales, scale_words);
   const auto weights = download<float>(got.weights, c.expand ? static_cast<int64_t>(rows.size()) : 0);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -65,13 +65,16 @@ void check_rows(Check& check, const Received& got, int32_t rank) {
     if (row.rank < 0 && !c.zero_padding) continue;
     const std::vector<uint8_t> zeros(bytes);
     const auto s = static_cast<size_t>(std::max(row.rank, 0));
-    const uint8_t* expected = row.rank < 0 ? zeros.data() : c.x[s].data() + static_cast<size_t>(row.token) * bytes;
-    check.that(std::memcmp(x.data() + i * bytes, expected, bytes) == 0, fmt::format("rank {} row {}: bytes", rank, i));
+    const uint8_t* expected =
+        row.rank < 0 ? zeros.data() : c.x[s].data() + static_cast<size_t>(row.token) * bytes;
+    check.that(std::memcmp(x.data() + i * bytes, expected, bytes) == 0,
+               fmt::format("rank {} row {}: bytes", rank, i));
     for (int32_t p = 0; p < c.scale_packs; ++p) {
       const int64_t at = static_cast<int64_t>(i) * got.scale_row_stride + p * got.scale_column_stride;
       const uint32_t pack =
           row.rank < 0 ? 0 : c.scales[s][static_cast<size_t>(row.token * c.scale_packs + p)];
-      check.that(scales[static_cast<size_t>(at)] == pack, fmt::format("rank {} row {}: scale {}", rank, i, p));
+      check.that(scales[static_cast<size_t>(at)] == pack,
+                 fmt::format("rank {} row {}: scale {}", rank, i, p));
     }
     if (!c.expand) continue;
     const float weight = row.rank < 0 || !c.has_weights
@@ -90,14 +93,16 @@ void check_metadata(Check& check, const Received& got, int32_t rank) {
   const auto weights = download<float>(got.weights, c.expand ? 0 : count * c.topk);
   for (size_t i = 0; i < copies.size(); ++i) {
     const Row& copy = copies[i];
-    check.that(source[i] == copy.rank * c.max_tokens + copy.token, fmt::format("rank {} copy {}: source", rank, i));
+    check.that(source[i] == copy.rank * c.max_tokens + copy.token,
+               fmt::format("rank {} copy {}: source", rank, i));
     for (int32_t k = 0; !c.expand && k < c.topk; ++k) {
       const int32_t e = expert_of(c, copy.rank, copy.token, k);
       const int32_t local = e >= 0 && e / c.local() == rank ? e % c.local() : -1;
       const auto at = i * static_cast<size_t>(c.topk) + static_cast<size_t>(k);
-      const float weight = e < 0 || !c.has_weights
-                               ? 0.0f
-                               : c.weights[static_cast<size_t>(copy.rank)][static_cast<size_t>(copy.token * c.topk + k)];
+      const float weight =
+          e < 0 || !c.has_weights
+              ? 0.0f
+              : c.weights[static_cast<size_t>(copy.rank)][static_cast<size_t>(copy.token * c.topk + k)];
       check.that(ids[at] == local, fmt::format("rank {} copy {} k {}: id", rank, i, k));
       check.that(weights[at] == weight, fmt::format("rank {} copy {} k {}: weight", rank, i, k));
     }
@@ -121,7 +126,8 @@ std::vector<CombineInput> answers(const Case& c, Rig& rig, const std::vector<Rec
     const auto rows = static_cast<int64_t>(tensor_of(c, rank).size());
     std::vector<uint16_t> values(static_cast<size_t>(rows * c.hidden));
     for (size_t i = 0; i < values.size(); ++i)
-      values[i] = answer(c, rank, static_cast<int64_t>(i) / c.hidden, static_cast<int32_t>(static_cast<int64_t>(i) % c.hidden));
+      values[i] = answer(c, rank, static_cast<int64_t>(i) / c.hidden,
+                         static_cast<int32_t>(static_cast<int64_t>(i) % c.hidden));
     const int64_t num_weights = c.expand ? rows : static_cast<int64_t>(copies_of(c, rank).size()) * c.topk;
     std::vector<float> weights(static_cast<size_t>(num_weights));
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = answer_weight(c, rank, static_cast<int64_t>(i));
@@ -132,9 +138,12 @@ std::vector<CombineInput> answers(const Case& c, Rig& rig, const std::vector<Rec
       keep.push_back(upload(weights));
       in.weights = static_cast<const float*>(keep.back().get());
     } else {
-      plumb::hw::check(cudaMemcpy(rig.buffers[r].expert_out(), values.data(), values.size() * 2, cudaMemcpyHostToDevice), "answers");
-      plumb::hw::check(cudaMemcpy(rig.buffers[r].expert_weights(), weights.data(), weights.size() * 4, cudaMemcpyHostToDevice),
-            "weights");
+      plumb::hw::check(
+          cudaMemcpy(rig.buffers[r].expert_out(), values.data(), values.size() * 2, cudaMemcpyHostToDevice),
+          "answers");
+      plumb::hw::check(cudaMemcpy(rig.buffers[r].expert_weights(), weights.data(), weights.size() * 4,
+                                  cudaMemcpyHostToDevice),
+                       "weights");
     }
     inputs.push_back(in);
   }
@@ -168,7 +177,8 @@ void check_combined(Check& check, const Rig& rig) {
   }
 }
 
-/// Messages and bytes that the kernels counted, against the routing. A copy of a rank to itself is no message.
+/// Messages and bytes that the kernels counted, against the routing. A copy of a rank to itself is no
+/// message.
 void check_ledger(Check& check, const Rig& rig) {
   const Case& c = check.c;
   const int64_t record = token_layout({c.row_bytes(), c.scale_packs, c.topk, true}).record_bytes;
@@ -180,9 +190,11 @@ void check_ledger(Check& check, const Rig& rig) {
     const auto& found = counters[static_cast<size_t>(rank)];
     const auto i = static_cast<size_t>(step);
     const auto p = static_cast<size_t>(peer);
-    check.that(static_cast<int64_t>(found.messages[i][p]) == messages && static_cast<int64_t>(found.bytes[i][p]) == bytes,
-               fmt::format("ledger {} {} -> {}: {} messages, {} bytes; expected {}, {}", kernels::kStepNames[i], rank, peer,
-                           found.messages[i][p], found.bytes[i][p], messages, bytes));
+    check.that(
+        static_cast<int64_t>(found.messages[i][p]) == messages &&
+            static_cast<int64_t>(found.bytes[i][p]) == bytes,
+        fmt::format("ledger {} {} -> {}: {} messages, {} bytes; expected {}, {}", kernels::kStepNames[i],
+                    rank, peer, found.messages[i][p], found.bytes[i][p], messages, bytes));
   };
   std::vector<int64_t> returned(static_cast<size_t>(c.ranks));
   for (int32_t d = 0; d < c.ranks; ++d) {
@@ -228,7 +240,8 @@ int run_case(uint64_t seed) {
     for (size_t l = 0; l < totals.size(); ++l) check.that(found[l] == totals[l] + 7, "cumulative counts");
   }
   std::vector<DeviceMemory> keep;
-  rig.combine(answers(c, rig, received, keep), {.multiple_reduction = c.multiple_reduction, .num_sms = c.sms, .counted = true});
+  rig.combine(answers(c, rig, received, keep),
+              {.multiple_reduction = c.multiple_reduction, .num_sms = c.sms, .counted = true});
   rig.finish();
   check_combined(check, rig);
   check_ledger(check, rig);
