@@ -65,89 +65,101 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
   return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
 }
 
-/// A lane's selection and the lanes of its token that go to the same rank.
-struct Choice {
-  int32_t id;
-  int32_t rank;
-  uint32_t same_rank;
+constexpr int32_t kIdsAtOnce = 8;
 
-  __device__ __forceinline__ int32_t last_lane() const { return 31 - __clz(static_cast<int32_t>(same_rank)); }
-  __device__ __forceinline__ bool sends() const { return rank >= 0 && lane_index() == last_lane(); }
+/// Up to 8 ids of a token from selection `first` on, loaded together; kNone behind the last.
+struct Ids {
+  int32_t id[kIdsAtOnce];
+
+  __device__ __forceinline__ Ids(const DispatchParams& p, int32_t token, int32_t first, int32_t topk) {
+#pragma unroll
+    for (int32_t i = 0; i < kIdsAtOnce; ++i)
+      id[i] = first + i < topk ? expert_id(p, int64_t{token} * p.context.topk + first + i, token) : kNone;
+  }
+  __device__ __forceinline__ bool has(int32_t expert, int32_t before) const {
+    bool found = false;
+#pragma unroll
+    for (int32_t i = 0; i < kIdsAtOnce; ++i) found |= i < before && id[i] == expert;
+    return found;
+  }
 };
 
-__device__ __forceinline__ Choice choice_of(const Context& c, int32_t id) {
-  const int32_t rank = id < 0 ? kNone : id / c.local_experts;
-  return {id, rank, same_lanes(rank, c.topk)};
+/// Whether a token chose `expert` before selection `first`; rows of more than 8 selections only.
+static __device__ bool chose_before(const DispatchParams& p, int32_t token, int32_t first, int32_t expert) {
+  bool found = false;
+  for (int32_t k = 0; k < first; k += kIdsAtOnce) found |= Ids(p, token, k, first).has(expert, kIdsAtOnce);
+  return found;
 }
 
-constexpr int32_t kTokensAhead = 8;  // whose ids a warp has under way
-
-/// Calls use(token, id) for tokens first, first + step, ... below `last`, by the whole warp, loading ids
-/// ahead.
-template <class Use>
-__device__ __forceinline__ void for_each_token(const DispatchParams& p, int32_t first, int32_t step,
-                                               int32_t last, Use use) {
-  const int32_t topk = p.context.topk;
-  int32_t next[kTokensAhead];
-  const auto load = [&](int32_t group) {
+/// Numbers the rows of tokens [first, last) per destination, from zero; one warp, 32 tokens at a time, a lane
+/// per token. `members`: one word per destination, zero; a lane sets its bit where it sends a row, so that the
+/// bits below say how many rows come before.
+static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first,
+                                     int32_t last, int32_t* counter, uint32_t* members) {
+  const Context& c = p.context;
+  const uint32_t bit = 1u << lane_index();
+  for (int32_t chunk = first; chunk < last; chunk += 32) {
+    const int32_t token = chunk + lane_index();
+    const int64_t begin = int64_t{token} * c.topk;
+    const int32_t topk = token < last ? c.topk : 0;
+    for (int32_t k = 0; k < topk; k += kIdsAtOnce) {
+      const Ids ids(p, token, k, topk);
 #pragma unroll
-    for (int32_t i = 0; i < kTokensAhead; ++i) {
-      const int32_t token = group + i * step;
-      next[i] = lane_index() < topk && token < last
-                    ? expert_id(p, int64_t{token} * topk + lane_index(), token)
-                    : kNone;
+      for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+        const int32_t id = ids.id[i];
+        if (k + i < topk) p.handle.ids[begin + k + i] = id;
+        if (id < 0) continue;
+        atomicOr(&members[id / c.local_experts], bit);
+        if (p.expand)
+          atomicOr(&members[c.ranks + id], bit);
+        else
+          atomicAdd(&s.own[c.ranks + id], 1);
+        if (ids.has(id, i) || (k > 0 && chose_before(p, token, k, id)))
+          report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, id, token);
+      }
     }
-  };
-  load(first);
-  for (int32_t group = first; group < last; group += kTokensAhead * step) {
-    int32_t now[kTokensAhead];
+    __syncwarp();
+    for (int32_t k = 0; k < topk; k += kIdsAtOnce) {
+      const Ids ids(p, token, k, topk);
 #pragma unroll
-    for (int32_t i = 0; i < kTokensAhead; ++i) now[i] = next[i];
-    load(group + kTokensAhead * step);
-#pragma unroll
-    for (int32_t i = 0; i < kTokensAhead; ++i)
-      if (group + i * step < last) use(group + i * step, now[i]);
+      for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+        const int32_t id = ids.id[i];
+        if (id < 0) continue;
+        const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & (bit - 1)); };
+        p.handle.slots[begin + k + i] = number(id / c.local_experts);
+        if (p.expand) p.handle.rows[begin + k + i] = number(c.ranks + id);
+      }
+    }
+    __syncwarp();
+    for (int32_t bin = lane_index(); bin < s.bins; bin += 32) {
+      counter[bin] += __popc(members[bin]);
+      members[bin] = 0;
+    }
+    __syncwarp();
   }
 }
 
-/// Numbers the rows of tokens [first, last) per destination, from zero; one warp. A row to a rank is numbered
-/// by its last selection there.
-static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first,
-                                     int32_t last, int32_t* counter) {
-  const Context& c = p.context;
-  for_each_token(p, first, 1, last, [&](int32_t token, int32_t id) {
-    const Choice choice = choice_of(c, id);
-    const uint32_t same = same_lanes(id, c.topk);
-    if (id >= 0 && (same & (same - 1)) != 0)
-      report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, id, token);
-    int32_t slot = 0;
-    int32_t row = 0;
-    if (choice.sends()) slot = counter[choice.rank]++;
-    if (p.expand && id >= 0) row = counter[c.ranks + id]++;
-    if (!p.expand && id >= 0) atomicAdd(&s.own[c.ranks + id], 1);
-    slot = __shfl_sync(kAllLanes, slot, choice.last_lane() & 31);
-    __syncwarp();
-    if (lane_index() >= c.topk) return;
-    const int64_t index = int64_t{token} * c.topk + lane_index();
-    p.handle.ids[index] = id;
-    p.handle.slots[index] = slot;
-    if (p.expand) p.handle.rows[index] = row;
-  });
+/// Warps that number the block's tokens: enough to give each 32.
+__device__ __forceinline__ int32_t numbering_warps(const DispatchParams& p, int32_t tokens) {
+  const int32_t wanted = static_cast<int32_t>(ceil_div(tokens, 32));
+  return wanted < 1 ? 1 : wanted < p.plan_warps ? wanted : p.plan_warps;
 }
 
-/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
-/// of each warp. The block's counts go to the other blocks of the rank.
-static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin,
-                                    int32_t end, uint64_t call) {
+/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows of
+/// each warp. The block's counts go to the other blocks of the rank.
+static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
+                                    uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
-  const RowSplit split{end - begin, p.plan_warps};
-  if (warp < p.plan_warps) {
+  const int32_t warps = numbering_warps(p, end - begin);
+  const RowSplit split{end - begin, warps};
+  if (warp < warps) {
     int32_t* counter = s.histogram + warp * s.bins;
-    for (int32_t i = lane_index(); i < s.bins; i += 32) counter[i] = 0;
+    uint32_t* members = reinterpret_cast<uint32_t*>(s.histogram + (p.plan_warps + warp) * s.bins);
+    for (int32_t i = lane_index(); i < s.bins; i += 32) counter[i] = members[i] = 0;
     __syncwarp();
     const int32_t last = begin + static_cast<int32_t>(split.end(warp));
-    number_tokens(p, s, begin + static_cast<int32_t>(split.begin(warp)), last, counter);
+    number_tokens(p, s, begin + static_cast<int32_t>(split.begin(warp)), last, counter, members);
     if (lane_index() == 0) s.numbered[warp] = last;
   }
   __syncthreads();
@@ -155,7 +167,7 @@ static __device__ void number_slots(const DispatchParams& p, const DispatchShare
   for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < c.ranks + c.experts;
        bin += static_cast<int32_t>(blockDim.x)) {
     int32_t sum = s.own[bin];
-    for (int32_t w = 0; bin < s.bins && w < p.plan_warps; ++w) {
+    for (int32_t w = 0; bin < s.bins && w < warps; ++w) {
       const int32_t count = s.histogram[w * s.bins + bin];
       s.histogram[w * s.bins + bin] = sum;
       sum += count;

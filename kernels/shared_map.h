@@ -29,7 +29,7 @@ struct DispatchMap {
   int64_t own = 0;          // [ranks + experts]: rows of the block's tokens to each rank and expert
   int64_t before = 0;       // [ranks + experts]: the same of the blocks before
   int64_t total = 0;        // [ranks + experts]: the same of all blocks
-  int64_t histogram = 0;    // [plan_warps][bins]
+  int64_t histogram = 0;    // [2][plan_warps][bins]: numbers so far, and members of 32 tokens as bits
   int64_t numbered = 0;     // [plan_warps]: end of the tokens that each numbering warp numbers
   int64_t base = 0;         // [ranks]: first slot of this source at each rank
   int64_t copies = 0;       // [ranks]: copies that each rank receives
@@ -49,7 +49,7 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   out.before = out.own + counts;
   out.total = out.before + counts;
   out.histogram = out.total + counts;
-  out.numbered = out.histogram + 4 * int64_t{in.plan_warps} * in.bins();
+  out.numbered = out.histogram + 8 * int64_t{in.plan_warps} * in.bins();
   out.base = out.numbered + 4 * int64_t{in.plan_warps};
   out.copies = out.base + 4 * int64_t{in.ranks};
   out.group_base = out.copies + 4 * int64_t{in.ranks};
@@ -65,7 +65,7 @@ inline constexpr int64_t kHistogramBytes = 16 * 1024;             // limits plan
 
 /// Stages and numbering warps that fit `shared_bytes`; stages 0 when not even one row does.
 PLUMB_HD constexpr DispatchBlock fit_dispatch_block(DispatchBlock in, int64_t shared_bytes) {
-  const int64_t fit = kHistogramBytes / (4 * int64_t{in.bins()});
+  const int64_t fit = kHistogramBytes / (8 * int64_t{in.bins()});
   in.plan_warps = fit < 1                       ? 1
                   : fit > kDispatchThreads / 32 ? kDispatchThreads / 32
                                                 : static_cast<int32_t>(fit);

@@ -13,8 +13,7 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
 __device__ __forceinline__ int32_t lane_index() { return static_cast<int32_t>(threadIdx.x % 32); }
 __device__ __forceinline__ int32_t warp_index() { return static_cast<int32_t>(threadIdx.x / 32); }
 
-/// Lanes below `count` that hold the same value as this one. A loop of shuffles: __match_any_sync takes a pass
-/// per distinct value of the warp, idle lanes included, and was the slowest part of numbering.
+/// Lanes below `count` that hold the same value as this one. A loop of shuffles.
 __device__ __forceinline__ uint32_t same_lanes(int32_t value, int32_t count) {
   uint32_t same = 0;
 #pragma unroll 4
