@@ -19,7 +19,7 @@
 // Versions: 1 one row stage per warp, direct placement. 2 blocks count their own tokens only and exchange
 // counts (version 1: block 0 counted all, 80 us at 8192 tokens); selections and scales of the next row loaded
 // ahead. 3 slots
-// are numbered by a lane per token (version 2: a warp per token, 54 ns a token and block).
+// are numbered by a lane per selection (version 2: a warp per token, 54 ns a token and block).
 #include "kernels/dispatch_plan.cuh"
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
@@ -75,12 +75,15 @@ __device__ __forceinline__ Ahead load_ahead(const DispatchParams& p, int32_t tok
 __device__ __forceinline__ void place_selection(const DispatchParams& p, const DispatchShared& s,
                                                 int32_t token, int32_t numbering_warp, Selection& mine) {
   const Context& c = p.context;
+  const uint32_t same = same_lanes(mine.id, c.topk);
+  const bool is_repeated = mine.id >= 0 && (same & (same - 1)) != 0;
   if (mine.id < 0) {
     mine.weight = 0.0f;  // of no choice; it may be anything
     return;
   }
   mine.rank = mine.id / c.local_experts;
   if (!p.cached) {
+    if (is_repeated) report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, mine.id, token);
     const int32_t* counter = s.histogram + numbering_warp * s.bins;
     const int64_t index = int64_t{token} * c.topk + lane_index();
     mine.slot += counter[mine.rank] + s.before[mine.rank];
@@ -133,7 +136,8 @@ __device__ __forceinline__ void move_row(const DispatchParams& p, const Dispatch
   Selection& mine = in.mine;
   const int32_t warp = warp_index();
   const uint32_t same_rank = same_lanes(mine.rank, p.context.topk);
-  const int32_t first_row = __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
+  const int32_t first_row =
+      __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
   mine.landing = p.expand ? first_row : mine.slot;
   const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
   // While the row is under way.

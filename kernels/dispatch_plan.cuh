@@ -65,70 +65,55 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
   return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
 }
 
-constexpr int32_t kIdsAtOnce = 8;
+constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
 
-/// Up to 8 ids of a token from selection `first` on, loaded together; kNone behind the last.
-struct Ids {
-  int32_t id[kIdsAtOnce];
-
-  __device__ __forceinline__ Ids(const DispatchParams& p, int32_t token, int32_t first, int32_t topk) {
+/// Marks the destinations of 32 tokens, a lane per selection. `members`: one word per destination, zero
+/// before; bit t says that token t sends it a row.
+static __device__ void mark_members(const DispatchParams& p, const DispatchShared& s, int32_t chunk,
+                                    int32_t selections, uint32_t* members) {
+  const Context& c = p.context;
+  const int64_t begin = int64_t{chunk} * c.topk;
+  for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
+    int32_t ids[kIdsAtOnce];
 #pragma unroll
-    for (int32_t i = 0; i < kIdsAtOnce; ++i)
-      id[i] = first + i < topk ? expert_id(p, int64_t{token} * p.context.topk + first + i, token) : kNone;
-  }
-  __device__ __forceinline__ bool has(int32_t expert, int32_t before) const {
-    bool found = false;
+    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+      const int32_t at = first + 32 * i;
+      ids[i] = at < selections ? expert_id(p, begin + at, chunk + at / c.topk) : kNone;
+    }
 #pragma unroll
-    for (int32_t i = 0; i < kIdsAtOnce; ++i) found |= i < before && id[i] == expert;
-    return found;
+    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+      const int32_t at = first + 32 * i;
+      if (at >= selections) continue;
+      p.handle.ids[begin + at] = ids[i];
+      if (ids[i] < 0) continue;
+      const int32_t token = at / c.topk;
+      atomicOr(&members[ids[i] / c.local_experts], 1u << token);
+      if (p.expand)
+        atomicOr(&members[c.ranks + ids[i]], 1u << token);
+      else
+        atomicAdd(&s.own[c.ranks + ids[i]], 1);
+    }
   }
-};
-
-/// Whether a token chose `expert` before selection `first`; rows of more than 8 selections only.
-static __device__ bool chose_before(const DispatchParams& p, int32_t token, int32_t first, int32_t expert) {
-  bool found = false;
-  for (int32_t k = 0; k < first; k += kIdsAtOnce) found |= Ids(p, token, k, first).has(expert, kIdsAtOnce);
-  return found;
+  __syncwarp();
 }
 
-/// Numbers the rows of tokens [first, last) per destination, from zero; one warp, 32 tokens at a time, a lane
-/// per token. `members`: one word per destination, zero; a lane sets its bit where it sends a row, so that the
-/// bits below say how many rows come before.
+/// Numbers the rows of tokens [first, last) per destination, from zero; one warp, 32 tokens at a time. The
+/// members below a token say how many rows come before its own.
 static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first,
                                      int32_t last, int32_t* counter, uint32_t* members) {
   const Context& c = p.context;
-  const uint32_t bit = 1u << lane_index();
   for (int32_t chunk = first; chunk < last; chunk += 32) {
-    const int32_t token = chunk + lane_index();
-    const int64_t begin = int64_t{token} * c.topk;
-    const int32_t topk = token < last ? c.topk : 0;
-    for (int32_t k = 0; k < topk; k += kIdsAtOnce) {
-      const Ids ids(p, token, k, topk);
-#pragma unroll
-      for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-        const int32_t id = ids.id[i];
-        if (k + i < topk) p.handle.ids[begin + k + i] = id;
-        if (id < 0) continue;
-        atomicOr(&members[id / c.local_experts], bit);
-        if (p.expand)
-          atomicOr(&members[c.ranks + id], bit);
-        else
-          atomicAdd(&s.own[c.ranks + id], 1);
-        if (ids.has(id, i) || (k > 0 && chose_before(p, token, k, id)))
-          report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, id, token);
-      }
-    }
-    __syncwarp();
-    for (int32_t k = 0; k < topk; k += kIdsAtOnce) {
-      const Ids ids(p, token, k, topk);
-#pragma unroll
-      for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-        const int32_t id = ids.id[i];
-        if (id < 0) continue;
-        const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & (bit - 1)); };
-        p.handle.slots[begin + k + i] = number(id / c.local_experts);
-        if (p.expand) p.handle.rows[begin + k + i] = number(c.ranks + id);
-      }
+    const int32_t selections = (last - chunk < 32 ? last - chunk : 32) * c.topk;
+    mark_members(p, s, chunk, selections, members);
+    const int64_t begin = int64_t{chunk} * c.topk;
+#pragma unroll 4
+    for (int32_t at = lane_index(); at < selections; at += 32) {
+      const int32_t id = p.handle.ids[begin + at];  // written by this lane
+      if (id < 0) continue;
+      const uint32_t below = (1u << (at / c.topk)) - 1;
+      const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & below); };
+      p.handle.slots[begin + at] = number(id / c.local_experts);
+      if (p.expand) p.handle.rows[begin + at] = number(c.ranks + id);
     }
     __syncwarp();
     for (int32_t bin = lane_index(); bin < s.bins; bin += 32) {
@@ -139,16 +124,16 @@ static __device__ void number_tokens(const DispatchParams& p, const DispatchShar
   }
 }
 
-/// Warps that number the block's tokens: enough to give each 32.
+/// Warps that number the block's tokens: enough to give each 4, so that few tokens take one pass each.
 __device__ __forceinline__ int32_t numbering_warps(const DispatchParams& p, int32_t tokens) {
-  const int32_t wanted = static_cast<int32_t>(ceil_div(tokens, 32));
+  const int32_t wanted = static_cast<int32_t>(ceil_div(tokens, 4));
   return wanted < 1 ? 1 : wanted < p.plan_warps ? wanted : p.plan_warps;
 }
 
-/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows of
-/// each warp. The block's counts go to the other blocks of the rank.
-static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
-                                    uint64_t call) {
+/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
+/// of each warp. The block's counts go to the other blocks of the rank.
+static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin,
+                                    int32_t end, uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const int32_t warps = numbering_warps(p, end - begin);
