@@ -289,7 +289,10 @@ void Buffer::State::raise_fault() {
   if (!found) return;
   // A time-out leaves signals behind that a later call would mistake for its own.
   is_lost |= found->kind == kernels::FaultKind::timeout || found->kind == kernels::FaultKind::wrong_handle;
-  if (!is_lost) *record = kernels::Fault{};
+  if (!is_lost) {
+    *record = kernels::Fault{};
+    check(cudaMemset(&context.state->has_fault, 0, sizeof context.state->has_fault), "free the fault record");
+  }
   throw Error(ErrorKind::environment, to_string(*found));
 }
 

@@ -8,7 +8,7 @@
 namespace plumb::hw {
 
 std::optional<kernels::Fault> read_fault(const kernels::Fault* pinned) {
-  if (*static_cast<const volatile uint32_t*>(&pinned->state) != 2) return std::nullopt;
+  if (*static_cast<const volatile uint64_t*>(&pinned->state) != 1) return std::nullopt;
   std::atomic_thread_fence(std::memory_order_acquire);
   return *pinned;
 }

@@ -341,8 +341,9 @@ static __device__ void publish_counts(const DispatchParams& p, const DispatchSha
   }
   __threadfence_system();
   __syncwarp();
+  // Matching side: read_counts() on the host.
   if (lane == 0 && p.host_counts != nullptr)
-    atomicExch_system(reinterpret_cast<unsigned long long*>(p.host_counts + kDispatchNumber), call);
+    ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
 }
 
 }  // namespace plumb::kernels

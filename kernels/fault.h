@@ -39,7 +39,7 @@ enum class FaultKind : uint32_t {
 
 /// The first fault of a rank; `state` is written last.
 struct Fault {
-  uint32_t state = 0;  // 0 none, 1 being written, 2 complete
+  uint64_t state = 0;  // 1: complete
   FaultKind kind = FaultKind::none;
   Step step = Step::enter;
   int32_t rank = 0;

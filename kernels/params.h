@@ -49,6 +49,7 @@ struct RankState {
   uint64_t barriers = 0;
   uint32_t blocks_done = 0;  // of the running launch
   uint32_t locals_done = 0;  // blocks done with combine_local
+  int32_t has_fault = 0;     // the fault record is taken
   int32_t aborted = 0;       // a wait ran out: all waits end at once
 };
 

@@ -30,7 +30,7 @@ __device__ __forceinline__ T* at_peer(const Context& c, int32_t peer, int64_t of
 /// Writes the first fault of the rank; later ones are dropped.
 static __device__ __noinline__ void report(const Context& c, FaultKind kind, Step step, int32_t peer,
                                            int64_t expected, int64_t seen, int32_t token) {
-  if (atomicCAS_system(&c.fault->state, 0u, 1u) != 0u) return;
+  if (atomicCAS(&c.state->has_fault, 0, 1) != 0) return;
   c.fault->kind = kind;
   c.fault->step = step;
   c.fault->rank = c.rank;
@@ -38,8 +38,7 @@ static __device__ __noinline__ void report(const Context& c, FaultKind kind, Ste
   c.fault->token = token;
   c.fault->expected = expected;
   c.fault->seen = seen;
-  __threadfence_system();
-  atomicExch_system(&c.fault->state, 2u);
+  ptx::store_release_sys(&c.fault->state, 1);  // matching side: read_fault() on the host
 }
 
 __device__ __forceinline__ bool is_aborted(const Context& c) {

@@ -43,6 +43,7 @@ class Timeline {
         work_(measured(plan, machine, fabric, costs)),
         is_shared_(std::any_of(fabric.links().begin(), fabric.links().end(),
                                [](const FabricLink& l) { return l.shared; })),
+        least_(detail::least_latencies(fabric)),
         paid_(costs.fixed.size()) {
     rates_.network = {machine.scale_up.rate.value.value * costs.scale_up_share.value,
                       machine.scale_out_rate().value * costs.scale_out_share.value};
@@ -63,7 +64,8 @@ class Timeline {
       double begin = std::numeric_limits<double>::infinity();
       for (const PhaseId p : phases) begin = std::min(begin, lower.begin[p]);
       if (hot.nominal_seconds > 0) lower.total = std::max(lower.total, begin + hot.nominal_seconds);
-      PipelineTime pipeline{.phases = std::move(phases), .bottleneck = "", .begin = {}, .end = {}};
+      PipelineTime pipeline{
+          .phases = std::move(phases), .bottleneck = "", .begin = {}, .sent = {}, .end = {}};
       place(pipeline, load, hot, out.pipelines);
       for (size_t r = 0; r < work_.ranks; ++r) whole[r].add(load[r]);
       out.pipelines.push_back(std::move(pipeline));
@@ -85,28 +87,34 @@ class Timeline {
 
   const Phase& phase(PhaseId p) const { return plan_.phases()[p]; }
 
-  Term largest(const RankWork& load) const {
-    Term best;
+  /// Of what a rank issues.
+  Term largest_issued(const RankWork& load) const {
+    Term best = largest_of(load.sent);
     const auto offer = [&best](double seconds, std::string_view name) {
       if (seconds > best.seconds) best = {seconds, name};
     };
     const auto bytes = [](int64_t count) { return static_cast<double>(count); };
-    const auto network = [&](size_t n, std::string_view name) {
-      if (rates_.network[n] > 0)
-        offer(bytes(std::max(load.sent[n], load.received[n])) / rates_.network[n], name);
-    };
     offer(load.compute_seconds, "compute");
-    network(kUp, "scale_up");
-    network(kOut, "scale_out nic");
-    if (is_shared_ && rates_.network[kUp] > 0)  // one set of cables for both networks
-      offer(bytes(std::max(load.sent[kUp] + load.sent[kOut], load.received[kUp] + load.received[kOut])) /
-                rates_.network[kUp],
-            "scale_up");
     offer(bytes(load.messages) * costs_.message_time.value.value, "messages");
     offer(load.sm_seconds, "sm");
     if (rates_.memory > 0) offer(bytes(load.memory) / rates_.memory, "hbm");
     if (rates_.copy_engine > 0) offer(bytes(load.copy_engine) / rates_.copy_engine, "copy engine");
     return best;
+  }
+
+  /// Of the bytes that a rank sends or receives.
+  Term largest_of(const std::array<int64_t, 2>& bytes) const {
+    const auto up = static_cast<double>(bytes[kUp] + (is_shared_ ? bytes[kOut] : 0));
+    const auto out = static_cast<double>(bytes[kOut]);
+    const double up_seconds = rates_.network[kUp] > 0 ? up / rates_.network[kUp] : 0;
+    const double out_seconds = rates_.network[kOut] > 0 ? out / rates_.network[kOut] : 0;
+    if (up_seconds == 0 && out_seconds == 0) return {};
+    return up_seconds > out_seconds ? Term{up_seconds, "scale_up"} : Term{out_seconds, "scale_out nic"};
+  }
+
+  Term largest(const RankWork& load) const {
+    const Term issued = largest_issued(load), received = largest_of(load.received);
+    return received.seconds > issued.seconds ? received : issued;
   }
 
   bool is_covered(PhaseId p) const {
@@ -131,27 +139,34 @@ class Timeline {
 
   void place(PipelineTime& pipeline, const std::vector<RankWork>& load, const HotLink& hot,
              const std::vector<PipelineTime>& earlier) {
-    const size_t ranks = work_.ranks;
-    pipeline.begin.assign(ranks, 0);
-    pipeline.end.assign(ranks, 0);
     const bool is_free =
         std::all_of(pipeline.phases.begin(), pipeline.phases.end(), [&](PhaseId p) { return is_covered(p); });
+    std::vector<double> behind(work_.ranks);  // receives come in behind those of earlier pipelines
+    begin_after(pipeline, load, earlier, behind);
     double latest = 0;
-    for (size_t r = 0; r < ranks; ++r) {
-      if (!load[r].takes_part) continue;
-      for (const PipelineTime& before : earlier)
-        if (follows(before, pipeline)) pipeline.begin[r] = std::max(pipeline.begin[r], before.end[r]);
+    for (size_t r = 0; r < work_.ranks; ++r)
       if (load[r].issues) latest = std::max(latest, pipeline.begin[r]);
-    }
-    Term worst;
     const double wait = is_free ? 0 : waiting_time(pipeline, earlier);
-    for (size_t r = 0; r < ranks; ++r) {
+    const bool forwards = num_transfer_phases(pipeline) > 1;
+    Term worst;
+    for (size_t r = 0; r < work_.ranks; ++r) {
       if (!load[r].takes_part) continue;
-      Term term = is_free ? Term{} : largest(load[r]);
-      if (!is_free && hot.seconds > term.seconds * (1 + 1e-9)) term = {hot.seconds, link_name(hot.link)};
+      Term issued, received;
+      if (!is_free) {
+        issued = largest_issued(load[r]);
+        received = largest_of(load[r].received);
+        if (hot.seconds > std::max(issued.seconds, received.seconds) * (1 + 1e-9))
+          issued = received = {hot.seconds, link_name(hot.link)};
+      }
+      const Term& term = received.seconds > issued.seconds ? received : issued;
       if (term.seconds > worst.seconds) worst = term;
       const bool receives = load[r].received[kUp] + load[r].received[kOut] > 0;
-      pipeline.end[r] = std::max(pipeline.begin[r] + term.seconds, receives ? latest : 0) + wait;
+      double& sent = pipeline.sent[r];
+      double& end = pipeline.end[r];
+      sent = pipeline.begin[r] + issued.seconds + wait;
+      end = std::max(sent, pipeline.begin[r] + received.seconds + wait);
+      if (receives) end = std::max({end, latest + wait, behind[r]});
+      if (forwards) sent = end;
     }
     const double joining = join_barriers(pipeline, is_free);
     pipeline.work = {worst.seconds};
@@ -159,11 +174,37 @@ class Timeline {
     pipeline.bottleneck = worst.seconds >= wait + joining ? worst.name : "latency";
   }
 
-  bool follows(const PipelineTime& before, const PipelineTime& after) const {
+  void begin_after(PipelineTime& pipeline, const std::vector<RankWork>& load,
+                   const std::vector<PipelineTime>& earlier, std::vector<double>& behind) const {
+    pipeline.begin.assign(work_.ranks, 0);
+    pipeline.sent.assign(work_.ranks, 0);
+    pipeline.end.assign(work_.ranks, 0);
+    // A barrier says that what was sent before it has arrived everywhere.
+    const bool joins = std::any_of(pipeline.phases.begin(), pipeline.phases.end(),
+                                   [&](PhaseId p) { return !work_.barriers[p].empty(); });
+    for (const PipelineTime& before : earlier) {
+      const uint8_t relation = relation_of(before, pipeline);
+      if (relation == detail::kNoRelation) continue;
+      const bool only_sent = relation == detail::kSent && !joins;
+      for (size_t r = 0; r < work_.ranks; ++r) {
+        if (!load[r].takes_part) continue;
+        pipeline.begin[r] = std::max(pipeline.begin[r], only_sent ? before.sent[r] : before.end[r]);
+        behind[r] = std::max(behind[r], before.end[r]);
+      }
+    }
+  }
+
+  size_t num_transfer_phases(const PipelineTime& pipeline) const {
+    return static_cast<size_t>(std::count_if(pipeline.phases.begin(), pipeline.phases.end(), [&](PhaseId p) {
+      return work_.has_network[p][kUp] || work_.has_network[p][kOut];
+    }));
+  }
+
+  uint8_t relation_of(const PipelineTime& before, const PipelineTime& after) const {
+    uint8_t relation = detail::kNoRelation;
     for (const PhaseId a : before.phases)
-      for (const PhaseId b : after.phases)
-        if (work_.relation(a, b) != detail::kNoRelation) return true;
-    return false;
+      for (const PhaseId b : after.phases) relation |= work_.relation(a, b);
+    return relation;
   }
 
   /// Latency and first chunks along the longest chain of streams, fixed times, the gap before a new kernel.
@@ -259,13 +300,15 @@ class Timeline {
       if (is_free || barrier.members < 2) continue;
       const bool is_out = barrier.link == Link::scale_out;
       const double cost = std::max((is_out ? costs_.scale_out_barrier : costs_.scale_up_barrier).value.value,
-                                   detail::least_latency(fabric_, barrier.link));
+                                   least_[detail::network_index(barrier.link)]);
       end += cost;
       largest_cost = std::max(largest_cost, cost);
     }
     for (const PhaseId p : pipeline.phases)
-      for (const auto& member : work_.barriers[p])
-        pipeline.end[static_cast<size_t>(member.rank)] = ends[member.barrier];
+      for (const auto& member : work_.barriers[p]) {
+        const auto r = static_cast<size_t>(member.rank);
+        pipeline.sent[r] = pipeline.end[r] = ends[member.barrier];
+      }
     return largest_cost;
   }
 
@@ -290,7 +333,7 @@ class Timeline {
       total = term.seconds;
       out.bottleneck = term.name;
     }
-    if (lower.total > total) out.bottleneck = out.bottleneck.empty() ? "latency" : out.bottleneck;
+    if (out.bottleneck.empty() && lower.total > 0) out.bottleneck = "latency";
     out.total = {std::max(total, lower.total)};
     out.lower = {lower.total};
     for (const PipelineTime& pipeline : out.pipelines) {
@@ -327,7 +370,7 @@ class Timeline {
       size_t before = pipelines.size();
       double latest = 0;
       for (size_t i = 0; i < at; ++i) {
-        if (!follows(pipelines[i], pipeline)) continue;
+        if (relation_of(pipelines[i], pipeline) == detail::kNoRelation) continue;
         const double last = *std::max_element(pipelines[i].end.begin(), pipelines[i].end.end());
         if (last > latest) latest = last, before = i;
       }
@@ -343,15 +386,14 @@ class Timeline {
   const Fabric& fabric_;
   const Costs& costs_;
   const PlanWork work_;
-  const bool is_shared_;  // scale-up and scale-out use the same cables
+  const bool is_shared_;               // scale-up and scale-out use the same cables
+  const std::array<double, 2> least_;  // latency of the shortest path, by network
   UsableRates rates_;
   std::vector<bool> paid_;  // [costs_.fixed]
   std::vector<std::unique_ptr<std::string>> hot_names_;
 };
 
-int64_t nanoseconds_of(double seconds) {
-  return std::llround(seconds * 1e9);
-}
+int64_t nanoseconds_of(double seconds) { return std::llround(seconds * 1e9); }
 
 }  // namespace
 

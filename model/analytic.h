@@ -21,7 +21,8 @@ struct PipelineTime {
   Seconds work{};          // largest time of a resource of a rank, or of a link
   Seconds wait{};          // latencies, first chunks, barriers, fixed times
   std::vector<double> begin;  // [ranks], seconds
-  std::vector<double> end;
+  std::vector<double> sent;   // all that the rank issues has left it
+  std::vector<double> end;    // and all that it receives has arrived
 };
 
 struct Estimate {

@@ -27,6 +27,47 @@ struct Passing {
   }
 };
 
+/// The two nearest GPUs of a node, with the latency from there.
+struct Nearest {
+  std::array<double, 2> latency = {kNever, kNever};
+  std::array<NodeId, 2> gpu = {kNone, kNone};
+
+  /// Returns whether the offer changed anything.
+  bool take(NodeId from, double seconds) {
+    if (from == gpu[0] || seconds < latency[0]) {
+      if (seconds >= latency[0]) return false;
+      if (from != gpu[0]) latency[1] = latency[0], gpu[1] = gpu[0];
+      latency[0] = seconds, gpu[0] = from;
+      return true;
+    }
+    if (seconds >= latency[1]) return false;
+    latency[1] = seconds, gpu[1] = from;
+    return true;
+  }
+};
+
+/// Shortest latency between any two GPUs of a network, by relaxation of the two nearest GPUs of each node.
+double least_latency(const Fabric& fabric, Link network) {
+  std::vector<Nearest> nearest(fabric.nodes().size());
+  for (Rank r = 0; r < fabric.ranks(); ++r)
+    nearest[static_cast<size_t>(fabric.endpoint(r))].take(fabric.endpoint(r), 0);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const FabricLink& link : fabric.links()) {
+      if (link.network != network && !(link.shared && network == Link::scale_out)) continue;
+      const Nearest& from = nearest[static_cast<size_t>(link.from)];
+      for (size_t i = 0; i < 2; ++i)
+        if (from.gpu[i] != kNone)
+          changed |=
+              nearest[static_cast<size_t>(link.to)].take(from.gpu[i], from.latency[i] + link.latency.value);
+    }
+  }
+  double least = kNever;
+  for (Rank r = 0; r < fabric.ranks(); ++r)
+    least = std::min(least, nearest[static_cast<size_t>(fabric.endpoint(r))].latency[1]);
+  return least == kNever ? 0 : least;
+}
+
 class LowerBoundPass {
  public:
   LowerBoundPass(const Plan& plan, const PlanWork& work, const Machine& machine, const Fabric& fabric)
@@ -36,7 +77,7 @@ class LowerBoundPass {
         rates_{machine.scale_up.rate.value.value, machine.scale_up.rate.value.value,
                machine.scale_out_rate().value, machine.scale_out_rate().value,
                machine.gpu.hbm_rate.value.value},
-        least_{least_latency(fabric, Link::scale_up), least_latency(fabric, Link::scale_out)},
+        least_(least_latencies(fabric)),
         start_(plan.ops().size()),
         end_(plan.ops().size()),
         joined_(plan.barriers().size()),
@@ -170,18 +211,8 @@ class LowerBoundPass {
 
 }  // namespace
 
-double least_latency(const Fabric& fabric, Link network) {
-  double first = kNever, last = kNever, direct = kNever;
-  const auto is_gpu = [&](NodeId n) { return fabric.nodes()[static_cast<size_t>(n)].kind == NodeKind::gpu; };
-  for (const FabricLink& link : fabric.links()) {
-    if (link.network != network) continue;
-    const double latency = link.latency.value;
-    if (is_gpu(link.from)) first = std::min(first, latency);
-    if (is_gpu(link.to)) last = std::min(last, latency);
-    if (is_gpu(link.from) && is_gpu(link.to)) direct = std::min(direct, latency);
-  }
-  const double both = std::min(first + last, direct);
-  return both == kNever ? 0 : both;
+std::array<double, 2> least_latencies(const Fabric& fabric) {
+  return {least_latency(fabric, Link::scale_up), least_latency(fabric, Link::scale_out)};
 }
 
 LowerBound lower_bound(const Plan& plan, const PlanWork& work, const Machine& machine, const Fabric& fabric) {

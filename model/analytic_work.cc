@@ -95,7 +95,6 @@ class Measurer {
     source.sent[network] += op.bytes;
     target.received[network] += op.bytes;
     if (network == kOut) own.messages += op.messages;
-    out_.has_gets |= op.kind == OpKind::get;
     out_.has_network[op.phase][network] = true;
     // Latencies of paths differ by a few hops: a sample at growing distances stands for all.
     const int64_t seen = sampled_[op.phase][network]++;
@@ -108,7 +107,9 @@ class Measurer {
   void add_relations(OpId id, const Op& op) {
     for (const Dep& dep : plan_.deps(id)) {
       const PhaseId from = plan_.ops()[static_cast<size_t>(dep.op)].phase;
-      out_.relations[from * out_.num_phases + op.phase] |= dep.on == On::stream ? kStream : kOrder;
+      out_.relations[from * out_.num_phases + op.phase] |= dep.on == On::stream ? kStream
+                                                           : dep.on == On::sent ? kSent
+                                                                                : kArrived;
       if (from == op.phase && dep.on != On::stream) lengthen_chain(dep.op, id, op.phase);
     }
   }

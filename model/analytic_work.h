@@ -11,9 +11,7 @@ namespace plumb::detail {
 
 /// Index into arrays of the two networks.
 inline constexpr size_t kUp = 0, kOut = 1;
-constexpr size_t network_index(Link link) {
-  return link == Link::scale_out ? kOut : kUp;
-}
+constexpr size_t network_index(Link link) { return link == Link::scale_out ? kOut : kUp; }
 
 /// Work of one rank in one phase.
 struct RankWork {
@@ -33,7 +31,7 @@ struct RankWork {
 };
 
 /// How one phase depends on another; flags.
-enum Relation : uint8_t { kNoRelation = 0, kOrder = 1, kStream = 2 };
+enum Relation : uint8_t { kNoRelation = 0, kArrived = 1, kStream = 2, kSent = 4 };
 
 struct PlanWork {
   explicit PlanWork(const Plan& plan)
@@ -58,7 +56,6 @@ struct PlanWork {
     int32_t barrier = 0;
   };
   std::vector<std::vector<Member>> barriers;  // [phases]
-  bool has_gets = false;
 
   const RankWork& at(size_t phase, size_t rank) const { return work[phase * ranks + rank]; }
   RankWork& at(size_t phase, size_t rank) { return work[phase * ranks + rank]; }
@@ -92,7 +89,7 @@ struct LowerBound {
 };
 LowerBound lower_bound(const Plan& plan, const PlanWork& work, const Machine& machine, const Fabric& fabric);
 
-/// Smallest latency of a path of that network between two ranks, seconds; 0 when it has none.
-double least_latency(const Fabric& fabric, Link network);
+/// Smallest latency of a path between any two ranks, by network, seconds; 0 when it has none.
+std::array<double, 2> least_latencies(const Fabric& fabric);
 
 }  // namespace plumb::detail

@@ -91,7 +91,7 @@ Costs load(const std::string& directory, std::string_view name, int depth) {
                directory);
   ConfigFile file = ConfigFile::load(fmt::format("{}/{}.yaml", directory, name));
   ConfigMap root = file.root();
-  root.integer("schema", {.min = 1, .max = 1});
+  root.schema("plumb.costs/1");
   const std::string base = root.text("extends", "");
   Costs costs = read_costs(root, base.empty() ? Costs{} : load(directory, base, depth + 1));
   if (costs.name != name)
@@ -102,9 +102,7 @@ Costs load(const std::string& directory, std::string_view name, int depth) {
 
 }  // namespace
 
-Costs read_costs(ConfigMap map) {
-  return read_costs(map, {});
-}
+Costs read_costs(ConfigMap map) { return read_costs(map, {}); }
 
 Costs read_costs(ConfigMap map, Costs out) {
   out.name = map.text("name");
@@ -125,9 +123,7 @@ Costs read_costs(ConfigMap map, Costs out) {
   return out;
 }
 
-Costs load_costs(const std::string& directory, std::string_view name) {
-  return load(directory, name, 0);
-}
+Costs load_costs(const std::string& directory, std::string_view name) { return load(directory, name, 0); }
 
 std::string_view default_costs(ProgramKind kind) {
   switch (kind) {

@@ -38,8 +38,9 @@ class HostExecutor : public Executor {
   ///   Error(usage) when the plan has no items, does not fit the shape, or its regions exceed the memory
   ///   limit;
   ///   Error(mismatch), naming op, phase, ranks, region and slot, when an op reads a row that nothing has
-  ///   written or that its edges do not wait for, leaves a region, writes a row twice in one phase, or sums
-  ///   two rows for one top-k position; when a barrier lacks members; when the measured ledger is not the
+  ///   written or that its edges do not wait for, leaves a region, writes a row twice in one phase, sums
+  ///   two rows for one top-k position or in another order than that of positions, or adds a bias to another
+  ///   token; when a barrier lacks members; when the measured ledger is not the
   ///   plan's; when a delivered row is missing, out of the canonical order or altered.
   Trace run(const Plan& plan) override;
 

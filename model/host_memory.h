@@ -16,7 +16,8 @@ namespace plumb {
 /// How much of the payload is moved, and with how much memory and how many threads.
 struct HostOptions {
   /// Bytes of hidden data of each row that are kept and moved, from its begin (rounded up to 32); 0 = all.
-  /// Metadata and scales are always whole. For shapes whose payload does not fit into memory.
+  /// Metadata is always whole, scales are those of the blocks kept, repeated. For shapes whose payload does
+  /// not fit into memory.
   int64_t window_bytes = 0;
   int64_t memory_limit = int64_t{8} << 30;  // bytes of all regions together
   int32_t threads = 1;                      // that move the rows of one op

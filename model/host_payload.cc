@@ -33,18 +33,21 @@ void store_bf16(std::span<const float> values, int64_t offset, std::span<std::by
 }
 
 /// Quantises a whole row; stores the codes inside the window and all scales.
-void store_fp8(std::span<const float> values, const RowFormat& format, std::span<std::byte> row) {
+/// `values`: the row, or whole blocks of it that hold the stored window; then the scales of these blocks
+/// stand for all.
+void store_fp8(std::span<const float> values, int64_t num_blocks, const RowFormat& format,
+               std::span<std::byte> row) {
   const BlockScaling scaling{.block = format.scale_block, .format = format.scale_format};
   std::vector<uint8_t> codes(values.size());
   std::vector<float> scales(at(ceil_div(static_cast<int64_t>(values.size()), scaling.block)));
   quantise_row(values, scaling, codes, scales);
   std::memcpy(row.data() + format.hidden, codes.data(), at(format.hidden_bytes));
-  for (size_t i = 0; i < scales.size(); ++i) {
-    const auto index = static_cast<int64_t>(i);
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    const float scale = scales[at(i) % scales.size()];
     if (scaling.format == ScaleFormat::fp32)
-      store(row, format.scales + 4 * index, scales[i]);
+      store(row, format.scales + 4 * i, scale);
     else
-      store(row, format.scales + index, to_ue8m0(scales[i]));
+      store(row, format.scales + i, to_ue8m0(scale));
   }
 }
 
@@ -125,12 +128,16 @@ void HostBatch::bias(int32_t index, Rank rank, int32_t token, std::span<float> o
 }
 
 void HostBatch::write_row(const RowFormat& format, Rank rank, int32_t token, std::span<std::byte> row) const {
-  std::vector<float> values(at(shape_.hidden));
+  // Only what is stored is drawn: elements come in order, so a window holds the begin of the whole row.
+  const int64_t block = format.type == DType::bf16 ? 1 : format.scale_block;
+  const int64_t drawn =
+      values_.x ? shape_.hidden : std::min<int64_t>(shape_.hidden, round_up(format.elements(), block));
+  std::vector<float> values(at(drawn));
   x(rank, token, values);
   if (format.type == DType::bf16)
     store_bf16(std::span(values).first(at(format.elements())), format.hidden, row);
   else
-    store_fp8(values, format, row);
+    store_fp8(values, ceil_div(shape_.hidden, format.scale_block), format, row);
   if (format.source != kAbsent) store(row, format.source, rank * shape_.max_tokens + token);
   if (format.ids == kAbsent) return;
   const auto ids = choices(rank, token);

@@ -192,7 +192,8 @@ void HostRun::reduce_rows(std::span<const Item> items) {
   zero_rows_without_items();
 }
 
-/// The sum of a group carries the ids and weights of all its rows; no two may answer for one position.
+/// The sum of a group carries the ids and weights of all its rows. No two may answer for one position, and
+/// they stand in order of their last positions.
 void HostRun::merge_metadata(std::span<const Item> group) {
   const RowFormat& format = memory_.format(phase().to);
   const int32_t topk = batch_.shape().topk;
@@ -204,19 +205,27 @@ void HostRun::merge_metadata(std::span<const Item> group) {
     store(format.ids + 4 * k, kNone);
     store(format.weights + 4 * k, 0.0f);
   }
+  int32_t last_position = kNone;
   for (const Item& item : group) {
     const Place place = place_of(item.src_slot);
     if (place.region == kNoRegion) continue;
     const auto row = bytes_of(place);
+    int32_t position = kNone;
     for (int32_t k = 0; k < topk; ++k) {
       const int32_t id = load_id(format, row, k);
       if (id < 0) continue;
+      position = k;
       if (load_id(format, out, k) >= 0)
         fail(fmt::format("sums two rows that answer for top-k position {} into slot {} of '{}' on rank {}", k,
                          item.dst_slot, plan_.regions()[phase().to].name, op().dst));
       store(format.ids + 4 * k, id);
       store(format.weights + 4 * k, load_weight(format, row, k));
     }
+    if (position < last_position)
+      fail(fmt::format(
+          "adds a row of top-k position {} after one of position {} into slot {} of '{}' on rank {}",
+          position, last_position, item.dst_slot, plan_.regions()[phase().to].name, op().dst));
+    last_position = position;
   }
 }
 

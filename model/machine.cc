@@ -38,7 +38,7 @@ class Reader {
   explicit Reader(ConfigMap root) : root_(root) {}
 
   Machine read(int32_t nodes) {
-    root_.integer("schema", {1, 1});
+    root_.schema("plumb.machine/1");
     machine_.name = root_.text("name");
     machine_.description = root_.text("description", "");
     read_nodes(nodes);

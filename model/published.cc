@@ -13,11 +13,8 @@ namespace {
 constexpr Range<int64_t> kCount{.min = 1, .max = 1 << 30};
 constexpr Range<double> kValue{.min = 1e-6, .max = 1e9};
 
-/// "~" is how the record says that its source is silent.
-bool is_silent(ConfigMap& map, std::string_view key) {
-  const std::string raw = map.raw(key);
-  return raw == "~" || raw == "null" || (raw.empty() && !map.has(key));
-}
+/// "~", a key without a value, is how the record says that its source is silent.
+bool is_silent(ConfigMap& map, std::string_view key) { return map.raw(key).empty(); }
 
 std::string text(ConfigMap& map, std::string_view key) { return is_silent(map, key) ? "" : map.text(key); }
 

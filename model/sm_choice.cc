@@ -43,8 +43,10 @@ DeepepSmInput deepep_input(const SmChoiceInput& in, Mode mode) {
 }
 
 SmWork sm_work(const SmChoiceInput& in, const Program& program, Direction direction) {
-  const int32_t most = in.shape.tokens.empty() ? 0 : *std::max_element(in.shape.tokens.begin(), in.shape.tokens.end());
-  const TokenLayout record = direction == Direction::dispatch ? in.shape.dispatch_layout() : in.shape.combine_layout();
+  const int32_t most =
+      in.shape.tokens.empty() ? 0 : *std::max_element(in.shape.tokens.begin(), in.shape.tokens.end());
+  const TokenLayout record =
+      direction == Direction::dispatch ? in.shape.dispatch_layout() : in.shape.combine_layout();
   return {.direction = direction,
           .program = program,
           .grouping = in.grouping,
@@ -80,9 +82,10 @@ Program choose_sms_and_qps(const SmChoiceInput& in, Program program) {
     const auto sms = [&](Direction direction) {
       return corrected_sms(sm_work(in, program, direction), sm_machine(in)).num_sms;
     };
-    program.num_sms = program.kind == ProgramKind::dispatch  ? sms(Direction::dispatch)
-                      : program.kind == ProgramKind::combine ? sms(Direction::combine)
-                                                             : std::max(sms(Direction::dispatch), sms(Direction::combine));
+    program.num_sms = program.kind == ProgramKind::dispatch ? sms(Direction::dispatch)
+                      : program.kind == ProgramKind::combine
+                          ? sms(Direction::combine)
+                          : std::max(sms(Direction::dispatch), sms(Direction::combine));
   }
   if (program.num_qps == 0 && in.grouping.nodes() > 1) {
     const bool is_hybrid = program.mode == Mode::hybrid;

@@ -17,8 +17,9 @@ struct SmChoiceInput {
   Grouping grouping;
 };
 
-/// The inputs of DeepEP's model for this machine. nvlink_gbs is 0.9 of the link rates that the driver reports, as
-/// DeepEP computes it (docs/sm_model.md); the machine's nominal rate where the file states no reported one.
+/// The inputs of DeepEP's model for this machine. nvlink_gbs is 0.9 of the link rates that the driver
+/// reports, as DeepEP computes it (docs/sm_model.md); the machine's nominal rate where the file states no
+/// reported one.
 DeepepSmInput deepep_input(const SmChoiceInput& in, Mode mode);
 
 /// The inputs of our model for a dispatch or combine of `program`. Copies are closed forms for uniform and
@@ -26,8 +27,8 @@ DeepepSmInput deepep_input(const SmChoiceInput& in, Mode mode);
 SmWork sm_work(const SmChoiceInput& in, const Program& program, Direction direction);
 SmMachine sm_machine(const SmChoiceInput& in);
 
-/// `program` with zeros replaced: dispatch, combine and round_trip take corrected_sms() and corrected_qps(); the V1
-/// kernels 24 SMs, the default of DeepEP V1's tests; others keep 0, all SMs of the device.
+/// `program` with zeros replaced: dispatch, combine and round_trip take corrected_sms() and corrected_qps();
+/// the V1 kernels 24 SMs, the default of DeepEP V1's tests; others keep 0, all SMs of the device.
 Program choose_sms_and_qps(const SmChoiceInput& in, Program program);
 
 }  // namespace plumb

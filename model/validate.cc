@@ -41,33 +41,6 @@ void use_domain(Machine& machine, int32_t ranks) {
   domain->ranks = ranks;
 }
 
-/// Distinct ranks, distinct nodes and choices of a token, mean over the batch.
-struct FanOut {
-  double ranks = 0;
-  double nodes = 0;
-  double choices = 0;
-};
-
-FanOut fan_out(const Shape& shape, const Routing& routing, const Grouping& grouping) {
-  int64_t ranks = 0, nodes = 0, choices = 0;
-  std::vector<int32_t> table;
-  std::vector<Rank> to;
-  for (Rank r = 0; r < shape.ranks; ++r) {
-    routing.rows(r, table);
-    for (size_t i = 0; i < table.size(); i += static_cast<size_t>(shape.topk)) {
-      const auto row = std::span(table).subspan(i, static_cast<size_t>(shape.topk));
-      destinations(shape, row, to);
-      ranks += static_cast<int64_t>(to.size());
-      choices += std::count_if(row.begin(), row.end(), [](int32_t e) { return e >= 0; });
-      for (size_t k = 0; k < to.size(); ++k)
-        nodes += k == 0 || grouping.node(to[k]) != grouping.node(to[k - 1]);
-    }
-  }
-  const auto tokens = static_cast<double>(std::max<int64_t>(shape.total_tokens(), 1));
-  return {static_cast<double>(ranks) / tokens, static_cast<double>(nodes) / tokens,
-          static_cast<double>(choices) / tokens};
-}
-
 class Runner {
  public:
   Runner(const ValidationPlan& plan, const std::map<std::string, ExecutorFactory>& executors)
@@ -80,10 +53,11 @@ class Runner {
       auto executor = factory(setup.machine->machine, setup.machine->fabric, costs(rule.costs));
       Prediction prediction{.executor = name, .bottleneck = ""};
       double seconds = 0;
-      if (row.op != "combine") seconds += measure(*executor, setup, rule, false, prediction);
-      if (row.op == "dispatch_combine" || row.op == "dispatch+combine") seconds += rule.pair_gap.value;
-      if (row.op != "dispatch" && row.op != "dispatch_cached" && row.op != "dispatch_expand")
-        seconds += measure(*executor, setup, rule, true, prediction);
+      const bool is_pair = row.op == "dispatch_combine" || row.op == "dispatch+combine";
+      const bool has_combine = is_pair || row.op.starts_with("combine");
+      if (is_pair) seconds += rule.pair_gap.value;
+      if (is_pair || !has_combine) seconds += measure(*executor, setup, rule, false, prediction);
+      if (has_combine) seconds += measure(*executor, setup, rule, true, prediction);
       prediction.value = in_unit(row, rule, setup, seconds);
       prediction.error = prediction.value / row.value - 1;
       out.predictions.push_back(std::move(prediction));
@@ -242,34 +216,14 @@ class Runner {
     const Plan& measured = plan(setup, shape, program);
     const Trace trace = executor.run(measured);
     prediction.bottleneck += (prediction.bottleneck.empty() ? "" : ", ") + trace.bottleneck;
-    return seconds + mean_end(trace, measured, rule.without_phases);
-  }
-
-  /// Mean over ranks of the end of their last span in the phases that are measured.
-  static double mean_end(const Trace& trace, const Plan& plan, const std::vector<std::string>& without) {
-    std::vector<int64_t> ends(static_cast<size_t>(plan.grouping().ranks));
-    for (const Span& span : trace.spans) {
-      if (is_listed(without, plan.phases()[static_cast<size_t>(span.phase)].name)) continue;
-      int64_t& end = ends[static_cast<size_t>(span.rank)];
-      end = std::max(end, span.end_ns);
-    }
-    const double sum = std::accumulate(ends.begin(), ends.end(), 0.0);
-    return sum / static_cast<double>(ends.size()) * 1e-9;
+    return seconds + measured_time(trace, measured, rule).value;
   }
 
   static double in_unit(const PublishedRow& row, const RowRule& rule, const Case& setup, double seconds) {
-    if (row.unit == "us") return seconds * 1e6;
-    const auto bytes = rule.counted_bytes.find(setup.type);
-    if (bytes == rule.counted_bytes.end())
-      throw NotDescribed{fmt::format("bytes counted for a row of type {} missing", setup.type)};
-    const FanOut& fan = setup.load->fan_out;
-    double rows = 0;
-    if (row.unit == "logical_rdma") rows = fan.nodes;
-    if (row.unit == "logical_nvlink" || row.unit == "logical_xgmi" || row.unit == "logical_ub")
-      rows = fan.ranks;
-    if (row.unit == "selections") rows = fan.choices;
-    if (rows == 0) throw NotDescribed{fmt::format("unit {} not described", row.unit)};
-    return setup.shape.max_tokens * rows * static_cast<double>(bytes->second) / seconds * 1e-9;
+    const auto value =
+        value_in_unit({row, rule}, setup.load->fan_out, setup.type, setup.shape.max_tokens, Seconds{seconds});
+    if (!value) throw NotDescribed{fmt::format("unit {} of {} rows not described", row.unit, setup.type)};
+    return *value;
   }
 
   const ValidationPlan& plan_;

@@ -5,12 +5,16 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/executor.h"
 #include "model/machine.h"
 #include "model/published.h"
+#include "model/routing.h"
+#include "model/shape.h"
 
 namespace plumb {
 
@@ -66,6 +70,34 @@ struct ValidationPlan {
 
 /// Reads the rules and the records they name; paths in the file are relative to it. Throws ConfigError.
 ValidationPlan read_validation(const std::string& path);
+
+/// A published row and how it is predicted.
+struct RuledRow {
+  const PublishedRow& row;
+  const RowRule& rule;
+};
+/// Throws Error(usage) for an id that is not in the record (naming the nearest) or that no rule describes.
+RuledRow find_row(const ValidationPlan& plan, std::string_view id);
+
+/// Time of a run in the sense of a row: mean over ranks of the end of their last span outside
+/// `without_phases`, as the benchmarks of the libraries report the time of a rank.
+Seconds measured_time(const Trace& trace, const Plan& plan, const RowRule& rule);
+
+/// Distinct ranks, distinct nodes and choices of a token, mean over the batch.
+struct FanOut {
+  double ranks = 0;
+  double nodes = 0;
+  double choices = 0;
+};
+FanOut fan_out(const Shape& shape, const Routing& routing, const Grouping& grouping);
+
+/// The number that a source prints for a run of `time`: microseconds, or counted bytes over time in GB/s.
+/// `type`: of the rows that the unit counts. Nothing when the rule does not say what the unit counts.
+std::optional<double> value_in_unit(const RuledRow& ruled, const FanOut& fan, std::string_view type,
+                                    int32_t tokens, Seconds time);
+/// Its inverse: the time that a published value stands for.
+std::optional<Seconds> time_of_value(const RuledRow& ruled, const FanOut& fan, std::string_view type,
+                                     int32_t tokens);
 
 /// What an executor said of a row, in the row's unit.
 struct Prediction {

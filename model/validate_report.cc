@@ -71,6 +71,10 @@ std::string to_json(const ValidationResult& result) {
                                     {"family", row.family},     {"set", std::string(to_string(row.set))},
                                     {"unit", row.row.unit},     {"published", row.row.value},
                                     {"source", row.row.source}, {"type_assumed", row.is_assumed}};
+    if (!row.predictions.empty()) {  // of the first executor, for readers of one
+      entry["predicted"] = row.predictions.front().value;
+      entry["error"] = row.predictions.front().error;
+    }
     for (const Prediction& p : row.predictions)
       entry["predictions"][p.executor] = {
           {"value", p.value}, {"error", p.error}, {"bottleneck", p.bottleneck}};

@@ -105,7 +105,7 @@ ValidationPlan read_validation(const std::string& path) {
   const std::filesystem::path here = std::filesystem::path(path).parent_path();
   ConfigFile file = ConfigFile::load(path);
   ConfigMap root = file.root();
-  root.integer("schema", {.min = 1, .max = 1});
+  root.schema("plumb.validation/1");
   ValidationPlan plan;
   plan.seed = static_cast<uint64_t>(root.integer("seed", {.min = 0, .max = INT64_MAX}, 1));
   plan.experts = static_cast<int32_t>(root.integer("experts", kCount, plan.experts));

@@ -50,7 +50,8 @@ BufferPlan our_window(const Options& options, int32_t tokens, Sizing sizing) {
                        .multiple_reduction = !options.single_reduction,
                        .sizing = sizing};
   if (sizing == Sizing::expected) {
-    const GateCopies copies = expected_copies(shape, RoutingSpec{}, {.ranks = options.ranks, .scaleup = scaleup});
+    const GateCopies copies =
+        expected_copies(shape, RoutingSpec{}, {.ranks = options.ranks, .scaleup = scaleup});
     spec.expected_ranks = copies.ranks;
     spec.expected_nodes = copies.nodes;
     spec.margin = options.margin;
@@ -77,6 +78,9 @@ std::vector<Entry> entries_of(const Options& options) {
                          return low_latency_buffer(
                              {.max_tokens = tokens, .hidden = options.hidden, .experts = options.experts});
                        }});
+  entries.push_back({"deepep_v1_normal", [options](int32_t) {
+                       return v1_normal_buffer({.ranks = options.ranks, .hidden_bytes = 2 * options.hidden});
+                     }});
   for (const Sizing sizing : {Sizing::worst_case, Sizing::expected})
     entries.push_back({sizing == Sizing::expected ? "ours_expected" : "ours_worst_case",
                        [options, sizing](int32_t tokens) { return our_window(options, tokens, sizing); }});
@@ -91,7 +95,8 @@ Json to_json(const BufferPlan& plan) {
       parts.push_back({{"name", part.name}, {"bytes", part.bytes.count}, {"formula", part.formula}});
     uses.push_back({{"name", use.name}, {"bytes", use.total.count}, {"parts", parts}});
   }
-  return {{"name", plan.name}, {"bytes", plan.total.count}, {"largest_use", plan.largest().name}, {"uses", uses}};
+  return {
+      {"name", plan.name}, {"bytes", plan.total.count}, {"largest_use", plan.largest().name}, {"uses", uses}};
 }
 
 int run(const Options& options) {
@@ -104,10 +109,18 @@ int run(const Options& options) {
   }
   Json out = {{"schema", "plumb.buffers/1"}, {"ranks", options.ranks}, {"tokens", options.tokens}};
   for (const Entry& entry : entries_of(options)) {
-    const BufferPlan plan = entry.size(options.tokens);
-    out["buffers"][entry.key] = to_json(plan);
-    if (limit) out["buffers"][entry.key]["largest_tokens"] = largest_tokens(entry.size, *limit);
-    if (!options.json) std::printf("%s\n", to_string(plan).c_str());
+    // A library that does not take this shape is named with its reason; the others are still of use.
+    std::optional<BufferPlan> plan;
+    try {
+      plan = entry.size(options.tokens);
+    } catch (const Error& error) {
+      out["buffers"][entry.key] = {{"error", error.what()}};
+      continue;
+    }
+    out["buffers"][entry.key] = to_json(*plan);
+    const bool grows = entry.key != "deepep_v1_normal";  // its queues do not depend on the batch
+    if (limit && grows) out["buffers"][entry.key]["largest_tokens"] = largest_tokens(entry.size, *limit);
+    if (!options.json) std::printf("%s\n", to_string(*plan).c_str());
   }
   if (options.json) {
     std::printf("%s\n", out.dump(2).c_str());
@@ -115,8 +128,11 @@ int run(const Options& options) {
   }
   Table table({"buffer", "size", "bytes", "largest batch"});
   for (const auto& [key, buffer] : out["buffers"].items())
-    table.add({key, to_string(Bytes{buffer["bytes"].get<int64_t>()}), buffer["bytes"].dump(),
-               buffer.contains("largest_tokens") ? buffer["largest_tokens"].dump() : "-"});
+    if (buffer.contains("error"))
+      table.add({key, "-", "-", buffer["error"].get<std::string>()});
+    else
+      table.add({key, to_string(Bytes{buffer["bytes"].get<int64_t>()}), buffer["bytes"].dump(),
+                 buffer.contains("largest_tokens") ? buffer["largest_tokens"].dump() : "-"});
   std::printf("%s", table.text().c_str());
   return 0;
 }
@@ -130,7 +146,8 @@ Action configure_buffers(CLI::App& app) {
   app.add_option("--experts", options->experts, "physical experts")->check(CLI::Range(1, 1 << 24));
   app.add_option("--topk", options->topk, "experts per token")->check(CLI::Range(1, 32));
   app.add_option("--hidden", options->hidden, "hidden size")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--tokens", options->tokens, "largest number of tokens per rank")->check(CLI::Range(1, 1 << 24));
+  app.add_option("--tokens", options->tokens, "largest number of tokens per rank")
+      ->check(CLI::Range(1, 1 << 24));
   app.add_option("--dtype", options->dtype, "fp8 or bf16 dispatch")->check(CLI::IsMember({"fp8", "bf16"}));
   app.add_option("--mode", options->mode, "direct or hybrid")->check(CLI::IsMember({"direct", "hybrid"}));
   app.add_flag("--single-reduction", options->single_reduction, "combine sums once, at the source");

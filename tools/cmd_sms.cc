@@ -33,10 +33,11 @@ Machine machine_for(const Options& options) {
   const int32_t per_node = probe.ranks_per_node();
   const int32_t nodes = std::max(1, (options.ranks + per_node - 1) / per_node);
   if (options.ranks > per_node && options.ranks % per_node != 0)
-    fail_usage("{} ranks do not fill nodes of {} of '{}'; allowed: up to {}, or multiples of it", options.ranks, per_node,
-               probe.name, per_node);
+    fail_usage("{} ranks do not fill nodes of {} of '{}'; allowed: up to {}, or multiples of it",
+               options.ranks, per_node, probe.name, per_node);
   // Counting SMs needs no network, so a fixed node count is no limit here.
-  Machine machine = nodes >= probe.min_nodes && nodes <= probe.max_nodes ? read_machine(options.machine, nodes) : probe;
+  Machine machine =
+      nodes >= probe.min_nodes && nodes <= probe.max_nodes ? read_machine(options.machine, nodes) : probe;
   return machine;
 }
 
@@ -90,12 +91,16 @@ Json ours_json(const SmPrediction& p) {
 void print(const Json& out) {
   Table table({"term", "deepep", "ours dispatch", "ours combine"});
   const auto cell = [](const Json& value) {
-    return value.is_null() ? std::string("-") : value.is_string() ? value.get<std::string>() : number(value.get<double>());
+    if (value.is_null()) return std::string("-");
+    if (value.is_string()) return value.get<std::string>();
+    return value.is_number_integer() ? value.dump() : number(value.get<double>());
   };
   for (const char* key : {"sms", "qps"})
-    table.add({key, cell(out["deepep"][key]), cell(out["ours"].value(key, Json())), cell(out["ours_combine"].value(key, Json()))});
+    table.add({key, cell(out["deepep"][key]), cell(out["ours"].value(key, Json())),
+               cell(out["ours_combine"].value(key, Json()))});
   for (const auto& [key, value] : out["deepep"]["terms"].items()) table.add({key, cell(value), "-", "-"});
-  for (const auto& [key, value] : out["deepep"]["inputs"].items()) table.add({"input " + key, cell(value), "-", "-"});
+  for (const auto& [key, value] : out["deepep"]["inputs"].items())
+    table.add({"input " + key, cell(value), "-", "-"});
   for (const auto& [key, value] : out["ours"]["terms"].items())
     table.add({key, "-", cell(value), cell(out["ours_combine"]["terms"][key])});
   table.add({"time_us", "-", cell(out["ours"]["time_us"]), cell(out["ours_combine"]["time_us"])});
@@ -109,8 +114,11 @@ int run(const Options& options) {
   validate(shape);
   const Mode mode = options.mode == "hybrid" ? Mode::hybrid : Mode::direct;
   const RoutingSpec routing;
-  const SmChoiceInput in{machine, shape, routing,
-                         {.ranks = options.ranks, .scaleup = std::min(options.ranks, machine.ranks_per_node())}};
+  const SmChoiceInput in{
+      machine,
+      shape,
+      routing,
+      {.ranks = options.ranks, .scaleup = std::min(options.ranks, machine.ranks_per_node())}};
   DeepepSmInput deepep = deepep_input(in, mode);
   if (options.rdma_gbs > 0) deepep.rdma_gbs = options.rdma_gbs;
   if (options.nvlink_gbs > 0) deepep.nvlink_gbs = options.nvlink_gbs;
@@ -149,17 +157,22 @@ int run(const Options& options) {
 Action configure_sms(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("--machine", options->machine, "machine file")->required();
-  app.add_option("--ranks", options->ranks, "ranks of the expert-parallel group")->required()->check(CLI::Range(1, 1 << 20));
+  app.add_option("--ranks", options->ranks, "ranks of the expert-parallel group")
+      ->required()
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--experts", options->experts, "experts")->check(CLI::Range(1, 1 << 24));
   app.add_option("--topk", options->topk, "experts per token")->check(CLI::Range(1, 32));
   app.add_option("--mode", options->mode, "direct or hybrid")->check(CLI::IsMember({"direct", "hybrid"}));
   app.add_option("--tokens", options->tokens, "tokens per rank")->check(CLI::Range(0, 1 << 24));
   app.add_option("--hidden", options->hidden, "hidden size");
   app.add_option("--dtype", options->dtype, "fp8 or bf16 dispatch")->check(CLI::IsMember({"fp8", "bf16"}));
-  app.add_option("--rdma-gbs", options->rdma_gbs, "GB/s of one GPU over the network, instead of the machine's");
-  app.add_option("--nvlink-gbs", options->nvlink_gbs, "GB/s of one GPU over NVLink, instead of the machine's");
+  app.add_option("--rdma-gbs", options->rdma_gbs,
+                 "GB/s of one GPU over the network, instead of the machine's");
+  app.add_option("--nvlink-gbs", options->nvlink_gbs,
+                 "GB/s of one GPU over NVLink, instead of the machine's");
   app.add_option("--allocated-qps", options->allocated_qps, "queue pairs that DeepEP may use");
-  app.add_flag("--no-overlap", options->no_overlap, "DeepEP: overlap with compute is not preferred (at least 64 SMs)");
+  app.add_flag("--no-overlap", options->no_overlap,
+               "DeepEP: overlap with compute is not preferred (at least 64 SMs)");
   app.add_flag("--json", options->json, "print as JSON");
   return [options] { return run(*options); };
 }

@@ -1,6 +1,10 @@
-// A problem for the host executor, given or random: shared by the tests of the executor and of the plans.
+// A problem for the host executor, given or random, and the decoding of its rows: shared by the tests of the
+// executor and of the plans.
 #pragma once
 
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <random>
 #include <set>
 
@@ -107,6 +111,44 @@ inline HostCase random_case(ProgramKind kind, uint32_t seed) {
   }
   program.num_biases = dice.below(3);
   return out;
+}
+
+/// e4m3 by its definition: sign, exponent of bias 7, 3 mantissa bits, subnormals below 2^-6.
+inline float decode_e4m3(uint8_t code) {
+  const int exponent = (code >> 3) & 15;
+  const auto mantissa = static_cast<float>(code & 7);
+  const float value = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 7 - 3);
+  return (code & 0x80) != 0 ? -value : value;
+}
+
+/// One element of a dispatched row as the experts see it, from the bytes of the record.
+inline float element(const Shape& shape, std::span<const std::byte> row, int32_t column) {
+  const auto load = [&]<class T>(int64_t offset, T) {
+    T value;
+    std::memcpy(&value, row.data() + offset, sizeof value);
+    return value;
+  };
+  if (shape.dispatch_type == DType::bf16)
+    return std::bit_cast<float>(uint32_t{load(2 * int64_t{column}, uint16_t{})} << 16);
+  const int32_t block = column / shape.scale_block;
+  const int64_t scales = (shape.hidden + 31) / 32 * 32;
+  const float scale = shape.scale_format == ScaleFormat::fp32
+                          ? load(scales + 4 * block, float{})
+                          : std::ldexp(1.0f, load(scales + block, uint8_t{}) - 127);
+  return decode_e4m3(load(int64_t{column}, uint8_t{})) * scale;
+}
+
+/// x as the records of a dispatch of this batch hold it, decoded here.
+inline auto record_elements(const HostCase& c, const HostBatch& batch) {
+  const RowFormat format = record_format(c.shape, c.shape.dispatch_layout(), 0);
+  return [&c, &batch, format, rank = int32_t{-1}, token = int32_t{-1},
+          row = std::vector<std::byte>(static_cast<size_t>(format.row_bytes))](int32_t r, int32_t t,
+                                                                               int32_t h) mutable {
+    if (r != rank || t != token) batch.write_row(format, r, t, row);
+    rank = r;
+    token = t;
+    return element(c.shape, row, h);
+  };
 }
 
 }  // namespace plumb::test

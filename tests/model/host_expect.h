@@ -11,73 +11,14 @@
 
 namespace plumb::test {
 
-/// e4m3 by its definition: sign, exponent of bias 7, 3 mantissa bits, subnormals below 2^-6.
-inline float decode_e4m3(uint8_t code) {
-  const int exponent = (code >> 3) & 15;
-  const auto mantissa = static_cast<float>(code & 7);
-  const float value = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 7 - 3);
-  return (code & 0x80) != 0 ? -value : value;
-}
-
-/// One element of a dispatched row as the experts see it, from the bytes of the record.
-inline float element(const Shape& shape, std::span<const std::byte> row, int32_t column) {
-  const auto load = [&]<class T>(int64_t offset, T) {
-    T value;
-    std::memcpy(&value, row.data() + offset, sizeof value);
-    return value;
-  };
-  if (shape.dispatch_type == DType::bf16)
-    return std::bit_cast<float>(uint32_t{load(2 * int64_t{column}, uint16_t{})} << 16);
-  const int32_t block = column / shape.scale_block;
-  const int64_t scales = (shape.hidden + 31) / 32 * 32;
-  const float scale = shape.scale_format == ScaleFormat::fp32
-                          ? load(scales + 4 * block, float{})
-                          : std::ldexp(1.0f, load(scales + block, uint8_t{}) - 127);
-  return decode_e4m3(load(int64_t{column}, uint8_t{})) * scale;
-}
-
-/// The tensors of one rank by definition; x and scales are what its sources hold in "input".
-inline Received expected_received(const HostCase& c, const brute::Table& table, const HostResult& result,
-                                  int32_t rank) {
+/// Adds what follows from the copies and rows of a rank: their places, counts and prefix sums.
+inline void expect_counts(const HostCase& c, const brute::Table& table, int32_t rank,
+                          const std::vector<brute::Row>& rows, Received& out) {
   const Shape& shape = c.shape;
   const int32_t local = shape.experts / shape.ranks;
   const bool expand = c.program.expand;
-  const auto plain = brute::plain_rows(shape, table, rank);
-  const auto rows = expand ? brute::expanded_rows(shape, table, rank, shape.alignment) : plain;
-  const RowFormat& format = result.format("input");
-  Received out;
-  out.rows = static_cast<int32_t>(rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto [s, t, position] = rows[i];
-    const bool is_padding = s < 0;
-    out.source.push_back(is_padding ? -1 : s * shape.max_tokens + t);
-    std::vector<std::byte> sent(static_cast<size_t>(format.row_bytes));
-    if (!is_padding) {
-      const auto row = result.row("input", s, t);
-      sent.assign(row.begin(), row.end());
-    } else {
-      out.padding_rows.push_back(static_cast<int32_t>(i));
-    }
-    out.x.insert(out.x.end(), sent.begin(), sent.begin() + format.hidden_bytes);
-    if (shape.dispatch_type == DType::fp8_e4m3) {
-      const auto scales = sent.begin() + (format.hidden_bytes + 31) / 32 * 32;
-      out.scales.insert(out.scales.end(), scales, scales + 4 * shape.scale_packs());
-    }
-    const auto weight = [&](int32_t k) {
-      return is_padding || brute::choice(shape, table, s, t, k) < 0 ? 0.0f : result.batch().weight(s, t, k);
-    };
-    if (expand) {
-      out.weights.push_back(weight(position));
-      continue;
-    }
-    for (int32_t k = 0; k < shape.topk; ++k) {
-      const int32_t e = brute::choice(shape, table, s, t, k);
-      out.topk_idx.push_back(e >= 0 && e / local == rank ? e % local : -1);
-      out.weights.push_back(weight(k));
-    }
-  }
   out.count_per_source_rank.assign(static_cast<size_t>(shape.ranks), 0);
-  for (const brute::Row& copy : plain) {
+  for (const brute::Row& copy : brute::plain_rows(shape, table, rank)) {
     out.copy_source.push_back(copy.rank * shape.max_tokens + copy.token);
     ++out.count_per_source_rank[static_cast<size_t>(copy.rank)];
     int32_t lane = -1;
@@ -110,6 +51,49 @@ inline Received expected_received(const HostCase& c, const brute::Table& table, 
     out.psum_per_expert.push_back(before + (expand ? count : aligned));
     before += aligned;
   }
+}
+
+/// The tensors of one rank by definition; x and scales are what its sources hold in "input".
+inline Received expected_received(const HostCase& c, const brute::Table& table, const HostResult& result,
+                                  int32_t rank) {
+  const Shape& shape = c.shape;
+  const int32_t local = shape.experts / shape.ranks;
+  const bool expand = c.program.expand;
+  const auto rows = expand ? brute::expanded_rows(shape, table, rank, shape.alignment)
+                           : brute::plain_rows(shape, table, rank);
+  const RowFormat& format = result.format("input");
+  Received out;
+  out.rows = static_cast<int32_t>(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto [s, t, position] = rows[i];
+    const bool is_padding = s < 0;
+    out.source.push_back(is_padding ? -1 : s * shape.max_tokens + t);
+    std::vector<std::byte> sent(static_cast<size_t>(format.row_bytes));
+    if (!is_padding) {
+      const auto row = result.row("input", s, t);
+      sent.assign(row.begin(), row.end());
+    } else {
+      out.padding_rows.push_back(static_cast<int32_t>(i));
+    }
+    out.x.insert(out.x.end(), sent.begin(), sent.begin() + format.hidden_bytes);
+    if (shape.dispatch_type == DType::fp8_e4m3) {
+      const auto scales = sent.begin() + (format.hidden_bytes + 31) / 32 * 32;
+      out.scales.insert(out.scales.end(), scales, scales + 4 * shape.scale_packs());
+    }
+    const auto weight = [&](int32_t k) {
+      return is_padding || brute::choice(shape, table, s, t, k) < 0 ? 0.0f : result.batch().weight(s, t, k);
+    };
+    if (expand) {
+      out.weights.push_back(weight(position));
+      continue;
+    }
+    for (int32_t k = 0; k < shape.topk; ++k) {
+      const int32_t e = brute::choice(shape, table, s, t, k);
+      out.topk_idx.push_back(e >= 0 && e / local == rank ? e % local : -1);
+      out.weights.push_back(weight(k));
+    }
+  }
+  expect_counts(c, table, rank, rows, out);
   return out;
 }
 
@@ -191,19 +175,6 @@ void expect_combined(const HostCase& c, const HostResult& result, X x) {
       }
     }
   }
-}
-
-/// x as the records of a dispatch of this batch hold it, decoded here.
-inline auto record_elements(const HostCase& c, const HostBatch& batch) {
-  const RowFormat format = record_format(c.shape, c.shape.dispatch_layout(), 0);
-  return [&c, &batch, format, rank = int32_t{-1}, token = int32_t{-1},
-          row = std::vector<std::byte>(static_cast<size_t>(format.row_bytes))](int32_t r, int32_t t,
-                                                                               int32_t h) mutable {
-    if (r != rank || t != token) batch.write_row(format, r, t, row);
-    rank = r;
-    token = t;
-    return element(c.shape, row, h);
-  };
 }
 
 }  // namespace plumb::test

@@ -14,7 +14,7 @@ namespace plumb {
 namespace {
 
 /// A small machine, complete: 4 nodes of 8 GPUs, one NIC each, leaves of 4 rails.
-constexpr const char* kSmall = R"(schema: 1
+constexpr const char* kSmall = R"(schema: plumb.machine/1
 name: small
 nodes: {default: 2, min: 1, max: 4}
 gpu:
