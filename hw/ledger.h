@@ -1,0 +1,16 @@
+// What the kernels counted, as a ledger of a plan.
+#pragma once
+
+#include <span>
+
+#include "hw/buffer.h"
+#include "model/ledger.h"
+
+namespace plumb::hw {
+
+/// Messages and bytes that counted calls of these buffers moved since their counters were cleared, by the
+/// plan's phases. Synchronises the device. Throws Error(mismatch) when a kernel counted in a step that is no
+/// phase of the plan.
+Ledger measured_ledger(const Plan& plan, std::span<const Buffer> buffers);
+
+}  // namespace plumb::hw

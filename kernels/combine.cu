@@ -1,0 +1,208 @@
+// Combine inside one scale-up domain: each source reads the rows of its tokens from the peers' windows and
+// sums them in registers, so there is no receive area and no pass after it.
+//
+// Phases:
+//   local     expand with multiple reduction only: a rank sums its rows of one token into one bf16 row
+//   enter     a signal to and from every peer: its rows (or partial sums) are there; carries the number of
+//   the
+//             handle's dispatch, so that a peer with another handle is named
+//   up+reduce one warp per (token, part of the row): bulk loads of the rows, chunk by chunk, through a ring
+//   of the
+//             warp; fp32 sum of biases, then rows in ascending top-k position of their last member, one
+//             rounding
+//   flush     the last block signals every peer that its rows have been read, and waits for all
+// Warps: all sum. Shared memory: rings (row_sums.cuh), first slots and rows of this source.
+// Must match on all ranks: everything in CombineParams but tokens and pointers.
+// Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk
+// loads through rings, so that what is in flight does not depend on the number of rows.
+#include "kernels/launch.h"
+#include "kernels/policy.cuh"
+#include "kernels/row_sums.cuh"
+#include "model/schedule.h"
+
+namespace plumb::kernels {
+namespace {
+
+constexpr int32_t kCombineThreads = 32 * kRingWarps;
+
+/// Bytes of a part of a row: whole chunks, so that parts begin aligned.
+__device__ __forceinline__ int32_t part_bytes(const CombineParams& p) {
+  return static_cast<int32_t>(round_up(ceil_div(p.row_bytes, p.parts), kPieceBytes));
+}
+
+__device__ __forceinline__ int32_t grid_warp() {
+  return static_cast<int32_t>(
+      worker_of_warp({static_cast<int32_t>(blockIdx.x), warp_index()}, static_cast<int32_t>(gridDim.x)));
+}
+__device__ __forceinline__ int32_t grid_warps() { return static_cast<int32_t>(gridDim.x) * kRingWarps; }
+
+/// Expand: one row per received copy, the sum of its selections' rows.
+template <bool kCounted>
+__device__ void sum_locally(const CombineParams& p, Ring& ring) {
+  const Context& c = p.context;
+  char* own = c.peers[c.rank];
+  const int32_t lane = lane_index();
+  int64_t rows_read = 0;
+  int64_t rows_written = 0;
+  sum_items(ring, Biases{}, grid_warp(), grid_warps(), p.handle.counts[kNumCopies], [&](int64_t copy) {
+    const int32_t row = lane < c.topk ? p.handle.links[copy * c.topk + lane] : kNone;
+    const uint32_t rows = __ballot_sync(kAllLanes, row >= 0);
+    rows_read += __popc(rows);
+    ++rows_written;
+    return Item{compacted(own + c.map.expert_out + int64_t{row} * p.row_bytes, rows),
+                own + c.map.partial + copy * p.row_bytes,
+                0,
+                0,
+                p.row_bytes,
+                __popc(rows)};
+  });
+  if constexpr (kCounted)
+    if (lane == 0) count(c, Step::combine_local, c.rank, rows_written, rows_read * p.record_bytes);
+}
+
+struct CombineShared {
+  int32_t* slot_begin;  // [ranks]
+  int32_t* row_begin;   // [experts], expand
+};
+
+/// One part of one token; the first part also carries its weights home.
+template <bool kCounted>
+__device__ __forceinline__ Item token_item(const CombineParams& p, const CombineShared& s, int32_t token,
+                                           int32_t part) {
+  const Context& c = p.context;
+  const int32_t lane = lane_index();
+  const int64_t index = int64_t{token} * c.topk + lane;
+  const bool takes_all = p.expand && !p.multiple_reduction;
+  int32_t id = kNone;
+  int64_t slot = 0;
+  int64_t row = 0;
+  if (lane < c.topk) {
+    id = p.handle.ids[index];
+    slot = p.handle.slots[index];
+    if (p.expand) row = p.handle.rows[index];
+  }
+  const int32_t rank = id < 0 ? kNone : id / c.local_experts;
+  const uint32_t same_rank = same_lanes(rank, c.topk);
+  const bool has_row = rank >= 0 && (takes_all || lane == 31 - __clz(static_cast<int32_t>(same_rank)));
+  const char* address = nullptr;
+  if (rank >= 0) {
+    slot += s.slot_begin[rank];
+    if (p.expand) row += s.row_begin[id];
+    const int64_t area = p.expand && p.multiple_reduction ? c.map.partial : c.map.expert_out;
+    address = c.peers[rank] + area + (takes_all ? row : slot) * p.row_bytes;
+  }
+  const uint32_t rows = __ballot_sync(kAllLanes, has_row);
+  const int32_t biases = (p.bias[0] != nullptr ? 1 : 0) + (p.bias[1] != nullptr ? 1 : 0);
+  if (part == 0 && p.out_weights != nullptr && lane < c.topk) {
+    float weight = 0.0f;
+    if (rank >= 0) {
+      const float* weights = reinterpret_cast<const float*>(c.peers[rank] + c.map.expert_weights);
+      weight = p.expand ? weights[row] : weights[slot * c.topk + lane];
+    }
+    p.out_weights[index] = weight;
+  }
+  if constexpr (kCounted) {
+    if (part == 0 && has_row) count(c, Step::combine_up, rank, rank == c.rank ? 0 : 1, p.record_bytes);
+    if (part == 0 && lane == 0)
+      count(c, Step::combine_reduce, c.rank, 1, (__popc(rows) + biases) * p.record_bytes);
+  }
+  const int64_t own_row = int64_t{token} * p.row_bytes;
+  const int32_t bytes = part_bytes(p);
+  const int32_t begin = part * bytes;
+  const int32_t end = begin + bytes < p.row_bytes ? begin + bytes : p.row_bytes;
+  return {compacted(address, rows), static_cast<char*>(p.out) + own_row, own_row, begin, end,
+          biases + __popc(rows)};
+}
+
+template <bool kCounted>
+__device__ void sum_tokens(const CombineParams& p, const CombineShared& s, Ring& ring) {
+  const Context& c = p.context;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
+    s.slot_begin[i] = p.handle.slot_begin[i];
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); p.expand && i < c.experts;
+       i += static_cast<int32_t>(blockDim.x))
+    s.row_begin[i] = p.handle.row_begin[i];
+  __syncthreads();
+  ptx::fence_async_proxy();  // rows of peers, acquired on entry, are read by bulk loads
+  const Biases biases{static_cast<const char*>(p.bias[0]), static_cast<const char*>(p.bias[1])};
+  sum_items(ring, biases, grid_warp(), grid_warps(), int64_t{p.tokens} * p.parts, [&](int64_t item) {
+    return token_item<kCounted>(p, s, static_cast<int32_t>(item / p.parts),
+                                static_cast<int32_t>(item % p.parts));
+  });
+}
+
+/// The signal to the peers, after the local sums of all blocks, and the wait for theirs.
+template <bool kCounted>
+__device__ bool enter_combine(const CombineParams& p, uint64_t call) {
+  const Context& c = p.context;
+  const uint64_t value = tagged(call, static_cast<uint32_t>(p.handle.counts[kDispatchNumber]));
+  if (!p.expand || !p.multiple_reduction)
+    return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, value);
+  if (is_last_block(&c.state->locals_done)) {
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
+      signal(c, peer_at_step(c.rank, i, c.ranks), c.map.combine_ready, value);
+    if (threadIdx.x == 0) c.state->locals_done = 0;
+  }
+  return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, value, false);
+}
+
+template <class Policy>
+__global__ void __launch_bounds__(Policy::config.threads, 1)
+    combine(const __grid_constant__ Batch<CombineParams> batch) {
+  constexpr bool kCounted = Policy::config.counted;
+  extern __shared__ __align__(128) char memory[];
+  const CombineParams& p = batch.ranks[blockIdx.y];
+  const Context& c = p.context;
+  int32_t* words = reinterpret_cast<int32_t*>(memory + kRingBytes);
+  const CombineShared s{words, words + c.ranks};
+  Ring ring(memory);
+  const uint64_t call = c.state->combines + 1;
+
+  if (p.expand && p.multiple_reduction) {
+    if constexpr (kCounted) stamp_begin(c, Step::combine_local);
+    sum_locally<kCounted>(p, ring);
+    if constexpr (kCounted) stamp_end(c, Step::combine_local);
+  }
+  if constexpr (kCounted) stamp_begin(c, Step::combine_enter);
+  const bool may_read = enter_combine<kCounted>(p, call);
+  if constexpr (kCounted) {
+    stamp_end(c, Step::combine_enter);
+    stamp_begin(c, Step::combine_reduce);
+  }
+  if (may_read) sum_tokens<kCounted>(p, s, ring);
+  if constexpr (kCounted) {
+    __syncthreads();
+    stamp_end(c, Step::combine_reduce);
+  }
+  if (!is_last_block(&c.state->blocks_done)) return;
+  if constexpr (kCounted) stamp_begin(c, Step::combine_flush);
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x)) {
+    signal(c, peer_at_step(c.rank, i, c.ranks), c.map.combine_done, call);
+    wait_for<kCounted>(c, Step::combine_flush, i, c.map.combine_done, call);
+  }
+  if (threadIdx.x == 0) {
+    c.state->blocks_done = 0;
+    c.state->combines = call;
+  }
+  if constexpr (kCounted) {
+    __syncthreads();
+    stamp_end(c, Step::combine_flush);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& launch) {
+  const Context& c = ranks.front().context;
+  const int64_t shared_bytes = kRingBytes + 4 * (int64_t{c.ranks} + (ranks.front().expand ? c.experts : 0));
+  return launch_policy(launch.counted ? combine<Counted<kCombineThreads>> : combine<Fast<kCombineThreads>>,
+                       ranks, launch, kCombineThreads, shared_bytes);
+}
+
+cudaError_t report_combine(KernelReport& fast, KernelReport& counted) {
+  const cudaError_t first = report_kernel(combine<Fast<kCombineThreads>>, "combine", fast);
+  return first != cudaSuccess ? first
+                              : report_kernel(combine<Counted<kCombineThreads>>, "combine counted", counted);
+}
+
+}  // namespace plumb::kernels

@@ -1,0 +1,388 @@
+// Dispatch inside one scale-up domain: tokens to the ranks of their experts, each row straight to its place
+// in the destination's tensor.
+//
+// Phases of a block (it owns a contiguous share of the rank's tokens):
+//   load      mover warps start to load their first rows
+//   number    slots of the block's rows, counted per numbering warp (dispatch_plan.cuh); the block's counts
+//   go
+//             to the rank's other blocks
+//   notify    the rank's counts for all ranks, into all windows, a few windows per block
+//   counts    wait for the counts of all sources: every rank is inside this call, so its tensors are free,
+//   and
+//             prefix sums over sources say where rows go. No barrier before.
+//   move      one warp per row: bulk load, one bulk store per destination, ids, weights and scales by lanes
+//   flush     the last block of the rank signals every peer, then waits for every peer's signal
+//   copy, pad expand layout: further experts of a row, zeros into alignment gaps; all blocks
+// Cached calls replace number, notify and counts by a signal to and from every peer.
+// Warps: 0 .. stages-1 move rows, all plan, the last one of block 0 publishes the counts.
+// Shared memory: shared_map.h. Must match on all ranks: everything in DispatchParams but tokens and pointers.
+// Versions: 1 one row stage per warp, direct placement. 2 blocks count their own tokens only and exchange
+// counts (version 1: block 0 counted all, 80 us at 8192 tokens); selections and scales of the next row loaded
+// ahead. 3 slots
+// are numbered by a lane per selection (version 2: a warp per token, 54 ns a token and block).
+#include "kernels/dispatch_plan.cuh"
+#include "kernels/launch.h"
+#include "kernels/policy.cuh"
+
+namespace plumb::kernels {
+namespace {
+
+__device__ __forceinline__ void load_row(const DispatchParams& p, const DispatchShared& s, int32_t token) {
+  const int32_t warp = warp_index();
+  ptx::mbarrier_expect(&s.barriers[warp], static_cast<uint32_t>(p.row_bytes));
+  ptx::bulk_load(s.stages + int64_t{warp} * s.stage_bytes,
+                 static_cast<const char*>(p.x) + int64_t{token} * p.row_bytes,
+                 static_cast<uint32_t>(p.row_bytes), &s.barriers[warp]);
+}
+
+/// What lane k of a warp knows about selection k of its token.
+struct Selection {
+  int32_t id = kNone;
+  int32_t rank = kNone;
+  int32_t slot = 0;     // of the copy at that rank
+  int32_t row = 0;      // expand: of the selection in the tensor
+  int32_t landing = 0;  // row of the tensor that the copy is written to: its first selection's
+  float weight = 0.0f;
+};
+
+constexpr int32_t kScalesAtOnce = 2;  // packs that a lane loads ahead
+
+/// A token's selections and scales, loaded while its row is under way.
+struct Ahead {
+  Selection mine;
+  uint32_t scales[kScalesAtOnce] = {};
+};
+
+__device__ __forceinline__ Ahead load_ahead(const DispatchParams& p, int32_t token) {
+  const int32_t lane = lane_index();
+  const int64_t index = int64_t{token} * p.context.topk + lane;
+  Ahead out;
+  if (lane < p.context.topk) {
+    out.mine.id = p.handle.ids[index];
+    out.mine.slot = p.handle.slots[index];
+    if (p.expand) out.mine.row = p.handle.rows[index];
+    if (p.weights != nullptr) out.mine.weight = p.weights[index];
+  }
+  const uint32_t* from = p.scales + int64_t{token} * p.scale_token_stride;
+#pragma unroll
+  for (int32_t i = 0; i < kScalesAtOnce; ++i)
+    if (lane + i * 32 < p.scale_packs) out.scales[i] = from[(lane + i * 32) * p.scale_pack_stride];
+  return out;
+}
+
+/// Turns numbers that count from the numbering warp's first row into places at the destination; keeps in the
+/// handle those that count from this source's first row.
+__device__ __forceinline__ void place_selection(const DispatchParams& p, const DispatchShared& s,
+                                                int32_t token, int32_t numbering_warp, Selection& mine) {
+  const Context& c = p.context;
+  const uint32_t same = same_lanes(mine.id, c.topk);
+  const bool is_repeated = mine.id >= 0 && (same & (same - 1)) != 0;
+  if (mine.id < 0) {
+    mine.weight = 0.0f;  // of no choice; it may be anything
+    return;
+  }
+  mine.rank = mine.id / c.local_experts;
+  if (!p.cached) {
+    if (is_repeated) report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, mine.id, token);
+    const int32_t* counter = s.histogram + numbering_warp * s.bins;
+    const int64_t index = int64_t{token} * c.topk + lane_index();
+    mine.slot += counter[mine.rank] + s.before[mine.rank];
+    p.handle.slots[index] = mine.slot;
+    if (p.expand) {
+      mine.row += counter[c.ranks + mine.id] + s.before[c.ranks + mine.id];
+      p.handle.rows[index] = mine.row;
+    }
+  }
+  mine.slot += s.base[mine.rank];
+  if (p.expand) mine.row += s.group_base[mine.id];
+}
+
+/// Ids, weights, source and scales of a copy; all lanes together.
+__device__ __forceinline__ void send_metadata(const DispatchParams& p, const DispatchShared& s,
+                                              const Ahead& in, int32_t token, int32_t from_lane) {
+  const Context& c = p.context;
+  const Selection& mine = in.mine;
+  const int32_t lane = lane_index();
+  const int32_t dst = __shfl_sync(kAllLanes, mine.rank, from_lane);
+  const int64_t slot = __shfl_sync(kAllLanes, mine.slot, from_lane);
+  const int64_t landing = __shfl_sync(kAllLanes, mine.landing, from_lane);
+  char* peer = s.peers[dst];
+  if (lane < c.topk) {
+    const int64_t at = slot * c.topk + lane;
+    const bool is_there = mine.rank == dst;
+    float* weights = reinterpret_cast<float*>(peer + c.map.weights);
+    if (p.expand) {
+      reinterpret_cast<int32_t*>(peer + c.map.links)[at] = is_there ? mine.row : kNone;
+      if (is_there) weights[mine.row] = mine.weight;
+    } else {
+      reinterpret_cast<int32_t*>(peer + c.map.ids)[at] = is_there ? mine.id - dst * c.local_experts : kNone;
+      weights[at] = mine.weight;
+    }
+  }
+  if (lane == 0) reinterpret_cast<int32_t*>(peer + c.map.source)[slot] = c.rank * c.max_tokens + token;
+  uint32_t* to = reinterpret_cast<uint32_t*>(peer + c.map.scales) + landing * p.scale_row_stride;
+#pragma unroll
+  for (int32_t i = 0; i < kScalesAtOnce; ++i)
+    if (lane + i * 32 < p.scale_packs) to[(lane + i * 32) * p.scale_column_stride] = in.scales[i];
+  const uint32_t* from = p.scales + int64_t{token} * p.scale_token_stride;
+  for (int32_t i = lane + kScalesAtOnce * 32; i < p.scale_packs; i += 32)
+    to[i * p.scale_column_stride] = from[i * p.scale_pack_stride];
+}
+
+/// Sends a loaded row to all its ranks; `in` has its places.
+template <bool kCounted>
+__device__ __forceinline__ void move_row(const DispatchParams& p, const DispatchShared& s, Ahead& in,
+                                         int32_t token, uint32_t parity) {
+  Selection& mine = in.mine;
+  const int32_t warp = warp_index();
+  const uint32_t same_rank = same_lanes(mine.rank, p.context.topk);
+  const int32_t first_row =
+      __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
+  mine.landing = p.expand ? first_row : mine.slot;
+  const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
+  // While the row is under way.
+  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1)
+    send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
+  wait_load(&s.barriers[warp], parity);
+  if (sends) {
+    ptx::bulk_store(s.peers[mine.rank] + p.context.map.x + int64_t{mine.landing} * p.row_bytes,
+                    s.stages + int64_t{warp} * s.stage_bytes, static_cast<uint32_t>(p.row_bytes));
+    ptx::bulk_commit();
+    if constexpr (kCounted) atomicAdd(&s.sent[mine.rank], 1u);
+  }
+}
+
+/// Mover warps: rows begin + warp, begin + warp + stages, ...; the first one is being loaded.
+template <bool kCounted>
+__device__ void move_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end) {
+  uint32_t parity = 0;
+  int32_t token = begin + warp_index();
+  int32_t numbering_warp = 0;  // of the present token
+  Ahead next;
+  if (token < end) next = load_ahead(p, token);
+  for (; token < end; token += p.stages) {
+    Ahead in = next;
+    while (!p.cached && token >= s.numbered[numbering_warp]) ++numbering_warp;
+    place_selection(p, s, token, numbering_warp, in.mine);
+    if (token + p.stages < end) next = load_ahead(p, token + p.stages);
+    move_row<kCounted>(p, s, in, token, parity);
+    parity ^= 1;
+    ptx::bulk_wait_read();
+    __syncwarp();
+    if (lane_index() == 0 && token + p.stages < end) load_row(p, s, token + p.stages);
+  }
+  ptx::bulk_wait();
+  ptx::fence_async_proxy();  // the block's release of its rows covers the bulk stores
+}
+
+/// Nothing may be moved: the loads under way must still end before the block does.
+__device__ void drain_load(const DispatchShared& s, int32_t begin, int32_t end) {
+  if (begin + warp_index() < end) wait_load(&s.barriers[warp_index()], 0);
+}
+
+/// Waits, with a lane per peer, for a signal of all peers; warp 0, then the block.
+template <bool kCounted>
+__device__ void wait_all(const Context& c, Step step, int64_t offset, uint64_t value) {
+  for (int32_t peer = static_cast<int32_t>(threadIdx.x); peer < c.ranks && threadIdx.x < 32; peer += 32)
+    wait_for<kCounted>(c, step, peer, offset, value);
+  __syncthreads();
+}
+
+template <bool kCounted>
+__device__ void flush(const DispatchParams& p, uint64_t call) {
+  const Context& c = p.context;
+  const bool is_last = is_last_block(&c.state->blocks_done);
+  if (is_last) {
+    if constexpr (kCounted) stamp_begin(c, Step::flush);
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
+      signal(c, peer_at_step(c.rank, i, c.ranks), c.map.arrived, call);
+    if (threadIdx.x == 0) {
+      c.state->blocks_done = 0;
+      c.state->dispatches = call;
+    }
+  }
+  if (is_last)
+    wait_all<kCounted>(c, Step::flush, c.map.arrived, call);
+  else if (p.expand)
+    wait_all<false>(c, Step::flush, c.map.arrived, call);
+  if constexpr (kCounted)
+    if (is_last) stamp_end(c, Step::flush);
+}
+
+/// Expand: copies row `from` of the tensor to the rows of the other selections of its token; one warp.
+__device__ __forceinline__ void copy_to_others(const DispatchParams& p, const DispatchShared& s, int32_t row,
+                                               uint32_t others, int32_t from, uint32_t parity) {
+  const Context& c = p.context;
+  char* own = c.peers[c.rank];
+  char* stage = s.stages + int64_t{warp_index()} * s.stage_bytes;
+  uint64_t* barrier = &s.barriers[warp_index()];
+  if (lane_index() == 0) {
+    ptx::mbarrier_expect(barrier, static_cast<uint32_t>(p.row_bytes));
+    ptx::bulk_load(stage, own + c.map.x + int64_t{from} * p.row_bytes, static_cast<uint32_t>(p.row_bytes),
+                   barrier);
+  }
+  uint32_t* scales = reinterpret_cast<uint32_t*>(own + c.map.scales);
+  for (uint32_t rest = others; rest != 0; rest &= rest - 1) {
+    const int64_t to = __shfl_sync(kAllLanes, row, __ffs(static_cast<int32_t>(rest)) - 1);
+    for (int32_t i = lane_index(); i < p.scale_packs; i += 32)
+      scales[to * p.scale_row_stride + i * p.scale_column_stride] =
+          scales[from * p.scale_row_stride + i * p.scale_column_stride];
+  }
+  wait_load(barrier, parity);
+  if ((others >> lane_index()) & 1u) {
+    ptx::bulk_store(own + c.map.x + int64_t{row} * p.row_bytes, stage, static_cast<uint32_t>(p.row_bytes));
+    ptx::bulk_commit();
+  }
+  ptx::bulk_wait_read();
+  __syncwarp();
+}
+
+/// Expand: every received copy once, over the warps of all blocks; also keeps its links in the handle.
+template <bool kCounted>
+__device__ void copy_rows(const DispatchParams& p, const DispatchShared& s, uint32_t parity) {
+  const Context& c = p.context;
+  const int32_t* links = at_peer<int32_t>(c, c.rank, c.map.links);
+  ptx::fence_async_proxy();  // rows of peers, acquired in flush(), are read by bulk loads
+  uint32_t copied = 0;
+  const int32_t step = static_cast<int32_t>(gridDim.x) * p.stages;
+  for (int32_t copy = static_cast<int32_t>(blockIdx.x) + warp_index() * static_cast<int32_t>(gridDim.x);
+       copy < s.copies[c.rank]; copy += step) {
+    const int64_t index = int64_t{copy} * c.topk + lane_index();
+    const int32_t row = lane_index() < c.topk ? links[index] : kNone;
+    if (lane_index() < c.topk) p.handle.links[index] = row;
+    const uint32_t rows = __ballot_sync(kAllLanes, row >= 0);
+    const uint32_t others = rows & (rows - 1);
+    if (others == 0) continue;
+    const int32_t from = __shfl_sync(kAllLanes, row, __ffs(static_cast<int32_t>(rows)) - 1);
+    copy_to_others(p, s, row, others, from, parity);
+    parity ^= 1;
+    copied += __popc(others);
+  }
+  ptx::bulk_wait();
+  if constexpr (kCounted)
+    if (lane_index() == 0) count(c, Step::copy, c.rank, 0, copied * p.record_bytes);
+}
+
+/// Expand: zeros into the gaps behind each group; a group per block in turn, a warp per row.
+template <bool kCounted>
+__device__ void pad_rows(const DispatchParams& p, const DispatchShared& s) {
+  const Context& c = p.context;
+  char* own = c.peers[c.rank];
+  const int32_t num_warps = static_cast<int32_t>(blockDim.x / 32);
+  int32_t begin = 0;
+  uint32_t padded = 0;
+  for (int32_t local = 0; local < c.local_experts; ++local) {
+    const int32_t rows = s.group_total[c.rank * c.local_experts + local];
+    const int32_t end = begin + static_cast<int32_t>(round_up(rows, p.alignment));
+    const bool is_mine = local % static_cast<int32_t>(gridDim.x) == static_cast<int32_t>(blockIdx.x);
+    for (int64_t row = begin + rows + warp_index(); is_mine && row < end; row += num_warps, ++padded) {
+      for (int32_t i = lane_index() * 16; i < p.row_bytes; i += 512)
+        ptx::store_once(own + c.map.x + row * p.row_bytes + i, make_uint4(0, 0, 0, 0));
+      for (int32_t i = lane_index(); i < p.scale_packs; i += 32)
+        reinterpret_cast<uint32_t*>(own +
+                                    c.map.scales)[row * p.scale_row_stride + i * p.scale_column_stride] = 0;
+      if (lane_index() == 0) reinterpret_cast<float*>(own + c.map.weights)[row] = 0.0f;
+    }
+    begin = end;
+  }
+  if constexpr (kCounted)
+    if (lane_index() == 0) count(c, Step::pad, c.rank, 0, padded * p.record_bytes);
+}
+
+template <bool kCounted>
+__device__ void count_moves(const DispatchParams& p, const DispatchShared& s) {
+  const Context& c = p.context;
+  const bool counts_notify = blockIdx.x == 0 && !p.cached;  // for the blocks that sent
+  for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
+    const bool is_self = d == c.rank;
+    if (counts_notify) count(c, Step::notify, d, is_self ? 0 : 1, c.ranks * notify_bytes(c.local_experts));
+    count(c, Step::dispatch, d, is_self ? 0 : s.sent[d], s.sent[d] * p.record_bytes);
+  }
+}
+
+/// Until this rank knows where its rows go and that they may be written; false: move nothing.
+template <bool kCounted>
+__device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
+                          uint64_t call) {
+  const Context& c = p.context;
+  if (p.cached) {
+    const uint64_t number = static_cast<uint64_t>(p.handle.counts[kDispatchNumber]);
+    return enter<kCounted>(c, Step::enter, c.map.entered, tagged(call, static_cast<uint32_t>(number))) &&
+           (place_from_handle(p, s), true);
+  }
+  if constexpr (kCounted) stamp_begin(c, Step::notify);
+  number_slots(p, s, begin, end, call);
+  const bool is_notified = notify(p, s, call);
+  if constexpr (kCounted) stamp_end(c, Step::notify);
+  if (!is_notified) return false;
+  if constexpr (kCounted) stamp_begin(c, Step::counts);
+  const bool is_placed = place(p, s, call);
+  if constexpr (kCounted) stamp_end(c, Step::counts);
+  return is_placed;
+}
+
+template <class Policy>
+__global__ void __launch_bounds__(Policy::config.threads, 1)
+    dispatch(const __grid_constant__ Batch<DispatchParams> batch) {
+  constexpr bool kCounted = Policy::config.counted;
+  extern __shared__ __align__(128) char memory[];
+  const DispatchParams& p = batch.ranks[blockIdx.y];
+  const Context& c = p.context;
+  const DispatchShared s = dispatch_shared(p, memory);
+  const RowSplit split{p.tokens, static_cast<int64_t>(gridDim.x)};
+  const int32_t begin = static_cast<int32_t>(split.begin(blockIdx.x));
+  const int32_t end = static_cast<int32_t>(split.end(blockIdx.x));
+  const uint64_t call = c.state->dispatches + 1;
+  const bool moves = warp_index() < p.stages;
+
+  if (moves && lane_index() == 0) {
+    ptx::mbarrier_init(&s.barriers[warp_index()], 1);
+    ptx::fence_mbarrier_init();
+    if (begin + warp_index() < end) load_row(p, s, begin + warp_index());
+  }
+  const int32_t words = static_cast<int32_t>(s.sent + c.ranks - reinterpret_cast<uint32_t*>(s.own));
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x))
+    s.own[i] = 0;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
+    s.peers[i] = c.peers[i];
+  __syncthreads();
+
+  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, call);
+  if constexpr (kCounted) stamp_begin(c, Step::dispatch);
+  if (moves && is_placed) move_rows<kCounted>(p, s, begin, end);
+  if (moves && !is_placed) drain_load(s, begin, end);
+  if (is_placed && !p.cached && blockIdx.x == 0 && threadIdx.x / 32 == blockDim.x / 32 - 1)
+    publish_counts(p, s, call);
+  __syncthreads();
+  if constexpr (kCounted) {
+    stamp_end(c, Step::dispatch);
+    count_moves<kCounted>(p, s);
+  }
+  flush<kCounted>(p, call);
+  if (!p.expand || !is_placed || is_aborted(c)) return;
+  if constexpr (kCounted) stamp_begin(c, Step::copy);
+  const int32_t loads = begin + warp_index() < end ? (end - 1 - begin - warp_index()) / p.stages + 1 : 0;
+  if (moves) copy_rows<kCounted>(p, s, static_cast<uint32_t>(loads) % 2);
+  if constexpr (kCounted) stamp_end(c, Step::copy);
+  if (p.zero_padding) pad_rows<kCounted>(p, s);
+}
+
+}  // namespace
+
+cudaError_t launch_dispatch(std::span<const DispatchParams> ranks, const Launch& launch) {
+  const DispatchParams& p = ranks.front();
+  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
+                            p.stages,        p.plan_warps,      p.expand};
+  return launch_policy(
+      launch.counted ? dispatch<Counted<kDispatchThreads>> : dispatch<Fast<kDispatchThreads>>, ranks, launch,
+      kDispatchThreads, dispatch_map(block).bytes);
+}
+
+cudaError_t report_dispatch(KernelReport& fast, KernelReport& counted) {
+  const cudaError_t first = report_kernel(dispatch<Fast<kDispatchThreads>>, "dispatch", fast);
+  return first != cudaSuccess
+             ? first
+             : report_kernel(dispatch<Counted<kDispatchThreads>>, "dispatch counted", counted);
+}
+
+}  // namespace plumb::kernels

@@ -1,0 +1,349 @@
+// First half of dispatch: who gets how many rows, and where each row goes. Counting, exchange of counts,
+// numbering of slots, first rows. All loops run over the whole block unless a function says otherwise.
+// Device only.
+#pragma once
+
+#include "kernels/shared_map.h"
+#include "kernels/transport.cuh"
+#include "model/schedule.h"
+
+namespace plumb::kernels {
+
+/// Pointers into a block's shared memory and what its threads agree on.
+struct DispatchShared {
+  char* stages;
+  uint64_t* barriers;
+  char** peers;
+  int32_t* own;
+  int32_t* before;
+  int32_t* total;
+  int32_t* histogram;
+  int32_t* numbered;
+  int32_t* base;
+  int32_t* copies;
+  int32_t* group_base;
+  int32_t* group_total;
+  uint32_t* sent;
+  int32_t stage_bytes;
+  int32_t bins;
+};
+
+__device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& p, char* memory) {
+  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
+                            p.stages,        p.plan_warps,      p.expand};
+  const DispatchMap map = dispatch_map(block);
+  const auto ints = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
+  return {memory,
+          reinterpret_cast<uint64_t*>(memory + map.barriers),
+          reinterpret_cast<char**>(memory + map.peers),
+          ints(map.own),
+          ints(map.before),
+          ints(map.total),
+          ints(map.histogram),
+          ints(map.numbered),
+          ints(map.base),
+          ints(map.copies),
+          ints(map.group_base),
+          ints(map.group_total),
+          reinterpret_cast<uint32_t*>(memory + map.sent),
+          static_cast<int32_t>(map.stage_bytes),
+          block.bins()};
+}
+
+/// The global expert id of a selection; kNone for any negative number and for one out of range, which is
+/// reported.
+__device__ __forceinline__ int32_t expert_id(const DispatchParams& p, int64_t index, int32_t token) {
+  const Context& c = p.context;
+  const int64_t id =
+      p.id_bytes == 8 ? static_cast<const int64_t*>(p.ids)[index] : static_cast<const int32_t*>(p.ids)[index];
+  if (id >= c.experts) report(c, FaultKind::bad_expert, Step::notify, c.rank, c.experts, id, token);
+  return id >= 0 && id < c.experts ? static_cast<int32_t>(id) : kNone;
+}
+
+__device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, uint64_t call, int32_t src) {
+  const int64_t row = int64_t{c.ranks} * (1 + c.local_experts);
+  return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
+}
+
+constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
+
+/// Marks the destinations of 32 tokens, a lane per selection. `members`: one word per destination, zero
+/// before; bit t says that token t sends it a row.
+static __device__ void mark_members(const DispatchParams& p, const DispatchShared& s, int32_t chunk,
+                                    int32_t selections, uint32_t* members) {
+  const Context& c = p.context;
+  const int64_t begin = int64_t{chunk} * c.topk;
+  for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
+    int32_t ids[kIdsAtOnce];
+#pragma unroll
+    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+      const int32_t at = first + 32 * i;
+      ids[i] = at < selections ? expert_id(p, begin + at, chunk + at / c.topk) : kNone;
+    }
+#pragma unroll
+    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+      const int32_t at = first + 32 * i;
+      if (at >= selections) continue;
+      p.handle.ids[begin + at] = ids[i];
+      if (ids[i] < 0) continue;
+      const int32_t token = at / c.topk;
+      atomicOr(&members[ids[i] / c.local_experts], 1u << token);
+      if (p.expand)
+        atomicOr(&members[c.ranks + ids[i]], 1u << token);
+      else
+        atomicAdd(&s.own[c.ranks + ids[i]], 1);
+    }
+  }
+  __syncwarp();
+}
+
+/// Numbers the rows of tokens [first, last) per destination, from zero; one warp, 32 tokens at a time. The
+/// members below a token say how many rows come before its own.
+static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first,
+                                     int32_t last, int32_t* counter, uint32_t* members) {
+  const Context& c = p.context;
+  for (int32_t chunk = first; chunk < last; chunk += 32) {
+    const int32_t selections = (last - chunk < 32 ? last - chunk : 32) * c.topk;
+    mark_members(p, s, chunk, selections, members);
+    const int64_t begin = int64_t{chunk} * c.topk;
+#pragma unroll 4
+    for (int32_t at = lane_index(); at < selections; at += 32) {
+      const int32_t id = p.handle.ids[begin + at];  // written by this lane
+      if (id < 0) continue;
+      const uint32_t below = (1u << (at / c.topk)) - 1;
+      const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & below); };
+      p.handle.slots[begin + at] = number(id / c.local_experts);
+      if (p.expand) p.handle.rows[begin + at] = number(c.ranks + id);
+    }
+    __syncwarp();
+    for (int32_t bin = lane_index(); bin < s.bins; bin += 32) {
+      counter[bin] += __popc(members[bin]);
+      members[bin] = 0;
+    }
+    __syncwarp();
+  }
+}
+
+/// Warps that number the block's tokens: enough to give each 4, so that few tokens take one pass each.
+__device__ __forceinline__ int32_t numbering_warps(const DispatchParams& p, int32_t tokens) {
+  const int32_t wanted = static_cast<int32_t>(ceil_div(tokens, 4));
+  return wanted < 1 ? 1 : wanted < p.plan_warps ? wanted : p.plan_warps;
+}
+
+/// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
+/// of each warp. The block's counts go to the other blocks of the rank.
+static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin,
+                                    int32_t end, uint64_t call) {
+  const Context& c = p.context;
+  const int32_t warp = warp_index();
+  const int32_t warps = numbering_warps(p, end - begin);
+  const RowSplit split{end - begin, warps};
+  if (warp < warps) {
+    int32_t* counter = s.histogram + warp * s.bins;
+    uint32_t* members = reinterpret_cast<uint32_t*>(s.histogram + (p.plan_warps + warp) * s.bins);
+    for (int32_t i = lane_index(); i < s.bins; i += 32) counter[i] = members[i] = 0;
+    __syncwarp();
+    const int32_t last = begin + static_cast<int32_t>(split.end(warp));
+    number_tokens(p, s, begin + static_cast<int32_t>(split.begin(warp)), last, counter, members);
+    if (lane_index() == 0) s.numbered[warp] = last;
+  }
+  __syncthreads();
+  uint64_t* out = c.block_counts + int64_t{blockIdx.x} * (c.ranks + c.experts);
+  for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < c.ranks + c.experts;
+       bin += static_cast<int32_t>(blockDim.x)) {
+    int32_t sum = s.own[bin];
+    for (int32_t w = 0; bin < s.bins && w < warps; ++w) {
+      const int32_t count = s.histogram[w * s.bins + bin];
+      s.histogram[w * s.bins + bin] = sum;
+      sum += count;
+    }
+    ptx::store_relaxed_sys(out + bin, tagged(call, static_cast<uint32_t>(sum)));
+  }
+}
+
+/// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
+static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared& s, int32_t bins,
+                                  uint64_t call) {
+  const Context& c = p.context;
+  bool is_known = true;
+  const int32_t words = bins * static_cast<int32_t>(gridDim.x);
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t block = i / bins;
+    const int32_t bin = i % bins;
+    const uint64_t* word = c.block_counts + int64_t{block} * (c.ranks + c.experts) + bin;
+    const uint32_t count = wait_count(c, word, Step::notify, c.rank, call);
+    if (count == kPoison) is_known = false;
+    if (block < static_cast<int32_t>(blockIdx.x)) atomicAdd(&s.before[bin], static_cast<int32_t>(count));
+    atomicAdd(&s.total[bin], static_cast<int32_t>(count));
+  }
+  return __syncthreads_or(is_known ? 0 : 1) == 0;
+}
+
+/// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it
+/// needs.
+static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+  const Context& c = p.context;
+  const bool sends = static_cast<int32_t>(blockIdx.x) < c.ranks;
+  if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) return false;
+  const int32_t words_per_rank = 1 + c.local_experts;
+  const int32_t words = c.ranks * words_per_rank;
+  for (int32_t step = static_cast<int32_t>(blockIdx.x); step < c.ranks;
+       step += static_cast<int32_t>(gridDim.x)) {
+    uint64_t* out = count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank);
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
+      const int32_t dst = i / words_per_rank;
+      const int32_t local = i % words_per_rank - 1;
+      const int32_t count = local < 0 ? s.total[dst] : s.total[c.ranks + dst * c.local_experts + local];
+      ptx::store_relaxed_sys(out + i, tagged(call, static_cast<uint32_t>(count)));
+    }
+  }
+  return true;
+}
+
+/// Turns group totals into the first row of each expert's group and adds it to group_base; a warp per rank.
+static __device__ void begin_groups(const DispatchParams& p, const DispatchShared& s, int64_t* rows_of_rank) {
+  const Context& c = p.context;
+  for (int32_t rank = warp_index(); rank < c.ranks; rank += static_cast<int32_t>(blockDim.x / 32)) {
+    int32_t begin = 0;
+    for (int32_t first = 0; first < c.local_experts; first += 32) {
+      const int32_t local = first + lane_index();
+      const int32_t expert = rank * c.local_experts + local;
+      const bool exists = local < c.local_experts;
+      const int32_t aligned = exists ? static_cast<int32_t>(round_up(s.group_total[expert], p.alignment)) : 0;
+      int32_t sum = aligned;
+#pragma unroll
+      for (int32_t step = 1; step < 32; step *= 2) {
+        const int32_t below = __shfl_up_sync(kAllLanes, sum, step);
+        if (lane_index() >= step) sum += below;
+      }
+      if (exists) s.group_base[expert] += begin + sum - aligned;
+      begin += __shfl_sync(kAllLanes, sum, 31);
+    }
+    if (lane_index() == 0) rows_of_rank[rank] = begin;
+  }
+}
+
+/// Waits for all counts; first slots and rows of this source everywhere. False: nothing may be moved, since a
+/// count is missing or a rank would receive more than it holds; then all ranks decide alike.
+static __device__ bool place(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+  const Context& c = p.context;
+  __shared__ int64_t rows_of_rank[kMaxRanks];
+  const int32_t words_per_rank = 1 + c.local_experts;
+  bool fits = true;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks * c.ranks;
+       i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t src = i / c.ranks;
+    const int32_t dst = i % c.ranks;
+    const uint32_t count =
+        wait_count(c, count_words(c, c.rank, call, src) + dst * words_per_rank, Step::counts, src, call);
+    if (count == kPoison) fits = false;
+    if (src < c.rank) atomicAdd(&s.base[dst], static_cast<int32_t>(count));
+    atomicAdd(&s.copies[dst], static_cast<int32_t>(count));
+  }
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); p.expand && i < c.ranks * c.experts;
+       i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t src = i / c.experts;
+    const int32_t expert = i % c.experts;
+    const int32_t word = expert + expert / c.local_experts + 1;
+    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + word, Step::counts, src, call);
+    if (count == kPoison) fits = false;
+    if (src < c.rank) atomicAdd(&s.group_base[expert], static_cast<int32_t>(count));
+    atomicAdd(&s.group_total[expert], static_cast<int32_t>(count));
+  }
+  if (__syncthreads_or(fits ? 0 : 1) != 0) return false;
+  if (p.expand) begin_groups(p, s, rows_of_rank);
+  __syncthreads();
+  for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
+    const int64_t rows = p.expand ? rows_of_rank[d] : s.copies[d];
+    const bool too_many_copies = s.copies[d] > c.copies_capacity;
+    if (!too_many_copies && rows <= c.rows_capacity) continue;
+    fits = false;
+    report(c, FaultKind::overflow, Step::counts, d, too_many_copies ? c.copies_capacity : c.rows_capacity,
+           too_many_copies ? s.copies[d] : rows, kNone);
+  }
+  return __syncthreads_or(fits ? 0 : 1) == 0;
+}
+
+/// Cached: the same from the handle. Fills what the block needs of it.
+static __device__ void place_from_handle(const DispatchParams& p, const DispatchShared& s) {
+  const Context& c = p.context;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t threads = static_cast<int32_t>(blockDim.x);
+  for (int32_t d = thread; d < c.ranks; d += threads) s.base[d] = p.handle.slot_begin[d];
+  for (int32_t e = thread; p.expand && e < c.experts; e += threads) s.group_base[e] = p.handle.row_begin[e];
+  for (int32_t l = thread; p.expand && l < c.local_experts; l += threads)
+    s.group_total[c.rank * c.local_experts + l] =
+        static_cast<int32_t>(p.handle.counts[kFirstCount + c.ranks + l]);
+  if (thread == 0) s.copies[c.rank] = static_cast<int32_t>(p.handle.counts[kNumCopies]);
+  __syncthreads();
+}
+
+/// Inclusive sum over the lanes.
+__device__ __forceinline__ int64_t warp_sum_up(int64_t value) {
+#pragma unroll
+  for (int32_t step = 1; step < 32; step *= 2) {
+    const int64_t below = __shfl_up_sync(kAllLanes, value, step);
+    if (lane_index() >= step) value += below;
+  }
+  return value;
+}
+
+/// One warp writes the counts into the handle and, if asked, to the host and the running totals. Requires
+/// that place() succeeded.
+static __device__ void publish_counts(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+  const Context& c = p.context;
+  const int32_t lane = lane_index();
+  const int32_t words_per_rank = 1 + c.local_experts;
+  int64_t* out = p.handle.counts;
+  const auto put = [&](int32_t i, int64_t value) {
+    out[i] = value;
+    if (p.host_counts != nullptr) p.host_counts[i] = value;
+  };
+  int64_t copies = 0;
+  for (int32_t first = 0; first < c.ranks; first += 32) {
+    const int32_t src = first + lane;
+    const int64_t count = src < c.ranks ? static_cast<uint32_t>(ptx::load_relaxed_sys(
+                                              count_words(c, c.rank, call, src) + c.rank * words_per_rank))
+                                        : 0;
+    const int64_t sum = copies + warp_sum_up(count);
+    if (src < c.ranks) {
+      put(kFirstCount + src, sum);
+      p.handle.slot_begin[src] = s.base[src];
+    }
+    copies = __shfl_sync(kAllLanes, sum, 31);
+  }
+  int64_t rows = 0;
+  for (int32_t first = 0; first < c.local_experts; first += 32) {
+    const int32_t local = first + lane;
+    int64_t count = 0;
+    if (local < c.local_experts) {
+#pragma unroll 8
+      for (int32_t src = 0; src < c.ranks; ++src)
+        count += static_cast<uint32_t>(
+            ptx::load_relaxed_sys(count_words(c, c.rank, call, src) + c.rank * words_per_rank + 1 + local));
+    }
+    const int64_t aligned = round_up(count, p.alignment);
+    const int64_t sum = rows + warp_sum_up(aligned);
+    if (local < c.local_experts) {
+      const int32_t at = kFirstCount + c.ranks + local;
+      put(at, count);
+      put(at + c.local_experts, aligned);
+      put(at + 2 * c.local_experts, p.expand ? sum - aligned + count : sum);
+      if (p.expert_totals != nullptr) p.expert_totals[local] += static_cast<int32_t>(count);
+    }
+    rows = __shfl_sync(kAllLanes, sum, 31);
+  }
+  for (int32_t e = lane; p.expand && e < c.experts; e += 32) p.handle.row_begin[e] = s.group_base[e];
+  if (lane == 0) {
+    put(kNumCopies, copies);
+    put(kNumRows, p.expand ? rows : copies);
+    out[kDispatchNumber] = static_cast<int64_t>(call);
+  }
+  __threadfence_system();
+  __syncwarp();
+  // Matching side: read_counts() on the host.
+  if (lane == 0 && p.host_counts != nullptr)
+    ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
+}
+
+}  // namespace plumb::kernels

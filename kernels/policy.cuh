@@ -1,0 +1,94 @@
+// What every kernel shares: the policies it is compiled for, ledger and stamps, entry of a call, launch.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/launch.h"
+#include "kernels/transport.cuh"
+
+namespace plumb::kernels {
+
+struct Config {
+  int32_t threads = 1024;
+  bool counted = false;  // device ledger and phase stamps
+};
+template <int32_t kThreads>
+struct Fast {
+  static constexpr Config config{.threads = kThreads, .counted = false};
+};
+template <int32_t kThreads>
+struct Counted {
+  static constexpr Config config{.threads = kThreads, .counted = true};
+};
+
+/// Adds to the device ledger; any thread.
+__device__ __forceinline__ void count(const Context& c, Step step, int32_t peer, int64_t messages,
+                                      int64_t bytes) {
+  const int32_t i = static_cast<int32_t>(step);
+  atomicAdd(reinterpret_cast<unsigned long long*>(&c.counters->messages[i][peer]),
+            static_cast<unsigned long long>(messages));
+  atomicAdd(reinterpret_cast<unsigned long long*>(&c.counters->bytes[i][peer]),
+            static_cast<unsigned long long>(bytes));
+}
+
+/// Phase borders of the rank, as its first block (flush: its last) sees them.
+__device__ __forceinline__ void stamp_begin(const Context& c, Step step) {
+  const bool stamps = blockIdx.x == 0 || step == Step::flush || step == Step::combine_flush;
+  if (stamps && threadIdx.x == 0) c.counters->begin_ns[static_cast<int32_t>(step)] = ptx::global_timer();
+}
+__device__ __forceinline__ void stamp_end(const Context& c, Step step) {
+  const bool stamps = blockIdx.x == 0 || step == Step::flush || step == Step::combine_flush;
+  if (stamps && threadIdx.x == 0) c.counters->end_ns[static_cast<int32_t>(step)] = ptx::global_timer();
+}
+
+/// Tells all peers that this rank is inside a call and waits until all are: their memory may then be written
+/// or read. The low half of `value` is what all must agree on. False when a peer did not come or disagrees.
+/// Block 0 signals when `signals`; every block waits.
+template <bool kCounted>
+__device__ bool enter(const Context& c, Step step, int64_t offset, uint64_t value, bool signals = true) {
+  bool agrees = true;
+  if (threadIdx.x < 32) {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x);
+    for (int32_t i = lane; signals && blockIdx.x == 0 && i < c.ranks; i += 32)
+      signal(c, (c.rank + i) % c.ranks, offset, value);
+    for (int32_t peer = lane; peer < c.ranks; peer += 32) {
+      const uint64_t call = value >> 32 << 32;
+      const uint64_t seen = blockIdx.x == 0 ? wait_for<kCounted>(c, step, peer, offset, call)
+                                            : wait_for<false>(c, step, peer, offset, call);
+      if (seen == 0) agrees = false;
+      if (seen >> 32 == value >> 32 && seen != value) {
+        agrees = false;
+        report(c, FaultKind::wrong_handle, step, peer, static_cast<int64_t>(static_cast<uint32_t>(value)),
+               static_cast<int64_t>(static_cast<uint32_t>(seen)), kNone);
+      }
+    }
+  }
+  return __syncthreads_or(agrees ? 0 : 1) == 0;
+}
+
+/// Launches one kernel for a batch of ranks.
+template <class Params>
+cudaError_t launch_policy(void (*kernel)(Batch<Params>), std::span<const Params> ranks, const Launch& launch,
+                          int32_t threads, int64_t shared_bytes) {
+  Batch<Params> batch;
+  if (ranks.empty() || ranks.size() > kMaxBatch) return cudaErrorInvalidValue;
+  for (size_t i = 0; i < ranks.size(); ++i) batch.ranks[i] = ranks[i];
+  const cudaError_t raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  static_cast<int>(shared_bytes));
+  if (raised != cudaSuccess) return raised;
+  const dim3 grid(static_cast<uint32_t>(launch.sms), static_cast<uint32_t>(ranks.size()));
+  kernel<<<grid, static_cast<uint32_t>(threads), static_cast<size_t>(shared_bytes), launch.stream>>>(batch);
+  return cudaGetLastError();
+}
+
+template <class Params>
+cudaError_t report_kernel(void (*kernel)(Batch<Params>), const char* name, KernelReport& out) {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaSuccess)
+    out = {name, attributes.numRegs, static_cast<int64_t>(attributes.localSizeBytes),
+           attributes.maxThreadsPerBlock};
+  return error;
+}
+
+}  // namespace plumb::kernels
