@@ -55,7 +55,7 @@ int run(const std::vector<std::string>& files) {
       others += fmt::format("{}: error: {}\n", path, error.what());
     }
   }
-  if (!problems.empty()) std::fprintf(stderr, "%s", render(problems).c_str());
+  if (!problems.empty()) std::fprintf(stderr, "%s\n", render(problems).c_str());
   std::fprintf(stderr, "%s", others.c_str());
   if (!problems.empty() || !others.empty()) return static_cast<int>(ErrorKind::usage);
   std::printf("%zu files ok\n", files.size());

@@ -1,6 +1,6 @@
 // plumb run: every point of an experiment on its executors, lined up in one table.
+#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "model/error.h"
@@ -145,7 +145,9 @@ int run(const Options& options) {
   }
   if (points.size() == 1 && points.front().contains("table"))
     std::printf("%s\n", points.front()["table"].get<std::string>().c_str());
-  std::printf("%s", lineup(points, experiments.front().run.on).c_str());
+  const auto is_done = [](const Json& point) { return !point.contains("error"); };
+  if (std::any_of(points.begin(), points.end(), is_done))
+    std::printf("%s", lineup(points, experiments.front().run.on).c_str());
   return exit_code;
 }
 

@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   try {
     return plumb::run(argc, argv);
   } catch (const plumb::ConfigError& error) {
-    std::fprintf(stderr, "%s", error.what());
+    std::fprintf(stderr, "%s\n", error.what());
     return static_cast<int>(error.kind());
   } catch (const plumb::Error& error) {
     std::fprintf(stderr, "plumb: error: %s\n", error.what());

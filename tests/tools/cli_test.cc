@@ -125,6 +125,7 @@ TEST_F(Cli, CheckPrintsAllProblemsOfAllFiles) {
             std::string::npos)
       << out.errors;
   EXPECT_NE(out.errors.find("'topk'"), std::string::npos);  // the missing key is named too
+  EXPECT_EQ(out.errors.back(), '\n');
   EXPECT_EQ(plumb("check experiments/lineup.yaml experiments/hybrid-small.yaml").exit_code, 0);
 }
 
