@@ -79,6 +79,11 @@ class Timeline {
  private:
   static PlanWork measured(const Plan& plan, const Machine& machine, const Fabric& fabric,
                            const Costs& costs) {
+    if (plan.ranks_per_op() != 1)
+      fail_usage(
+          "the plan is coarse ({} ranks per op): loads of single ranks are not known; estimate the plan it "
+          "was made of",
+          plan.ranks_per_op());
     if (plan.grouping().ranks > fabric.ranks())
       fail_usage("the plan has {} ranks, machine '{}' has {}", plan.grouping().ranks, machine.name,
                  fabric.ranks());

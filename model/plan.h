@@ -109,7 +109,7 @@ struct Barrier {
 /// the rank that issues the waiting op; add() refuses any other.
 class Plan {
  public:
-  Plan(Program program, Grouping grouping) : program_(std::move(program)), grouping_(grouping) {}
+  Plan(const Program& program, const Grouping& grouping) : program_(program), grouping_(grouping) {}
 
   /// Building. add() throws LogicError for an edge on a later op, an invisible event, a phase or rank that
   /// does not exist, or negative sizes; the message names both ops. At most 2^31 - 1 ops, edges and items:

@@ -155,5 +155,7 @@ ExecutorFactory analytic_factory();
 std::string to_table(const ValidationResult& result, bool with_rows = true);
 /// One JSON document: summary, families, rows, uncovered. Numbers are plain, errors are ratios.
 std::string to_json(const ValidationResult& result);
+/// Rows as CSV: id, family, set, executor, unit, published, predicted, error (a ratio).
+std::string to_csv(const ValidationResult& result);
 
 }  // namespace plumb

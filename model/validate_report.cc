@@ -86,4 +86,14 @@ std::string to_json(const ValidationResult& result) {
   return out.dump(2) + "\n";
 }
 
+std::string to_csv(const ValidationResult& result) {
+  // Ids and names of families may hold commas, never quotes.
+  std::string out = "id,family,set,executor,unit,published,predicted,error\n";
+  for (const ValidatedRow& row : result.rows)
+    for (const Prediction& p : row.predictions)
+      out += fmt::format("\"{}\",\"{}\",{},{},{},{},{},{}\n", row.row.id, row.family, to_string(row.set),
+                         p.executor, row.row.unit, row.row.value, p.value, p.error);
+  return out;
+}
+
 }  // namespace plumb

@@ -9,6 +9,7 @@
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/point.h"
+#include "tools/table.h"
 
 namespace plumb {
 namespace {
@@ -20,6 +21,7 @@ struct Options {
   int32_t point = -1;
   double tolerance = 0;
   bool allow_incomplete = false;
+  std::string csv;
   bool json = false;
 };
 
@@ -44,6 +46,20 @@ Json to_json(const Comparison& comparison) {
           {"rows", rows}};
 }
 
+Table to_rows(const Comparison& comparison) {
+  Table table({"phase", "executor", "p50_us", "max_us", "lower_us", "error", "messages", "logical_bytes",
+               "bottleneck"});
+  for (const ComparisonRow& row : comparison.rows)
+    for (size_t i = 0; i < row.times.size(); ++i) {
+      const ComparedTime& time = row.times[i];
+      table.add({row.phase, comparison.executors[i].name, fmt::format("{}", microseconds(time.p50)),
+                 fmt::format("{}", microseconds(time.max)), fmt::format("{}", microseconds(time.lower)),
+                 time.error ? fmt::format("{}", *time.error) : "", std::to_string(row.messages),
+                 std::to_string(row.logical), time.bottleneck});
+    }
+  return table;
+}
+
 int run(const Options& options) {
   std::vector<Trace> traces;
   for (const std::string& path : options.traces) {
@@ -61,7 +77,9 @@ int run(const Options& options) {
         make_plan(experiments[0], make_routing(experiments[0]), !experiments[0].program.multiple_reduction);
     input.plan = &*plan;
   }
+  if (!options.csv.empty()) check_writable_file(options.csv);
   const Comparison comparison = compare(traces, input);
+  if (!options.csv.empty()) write_file(options.csv, to_rows(comparison).csv());
   std::printf("%s",
               options.json ? (to_json(comparison).dump(2) + "\n").c_str() : to_table(comparison).c_str());
   if (options.tolerance <= 0) return 0;
@@ -84,6 +102,7 @@ Action configure_compare(CLI::App& app) {
   app.add_option("--point", options->point, "which point of a sweep, from 0");
   app.add_option("--tolerance", options->tolerance, "exit with 1 when total times differ by more, e.g. 0.15");
   app.add_flag("--allow-incomplete", options->allow_incomplete, "take traces of runs that ended early");
+  app.add_option("--csv", options->csv, "write phases and times to this file");
   app.add_flag("--json", options->json, "print as JSON");
   return [options] { return run(*options); };
 }

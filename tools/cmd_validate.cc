@@ -13,14 +13,25 @@ namespace {
 
 struct Options {
   std::vector<std::string> on = {"analytic"};
-  std::string rules = "experiments/validate.yaml";
+  std::string rules;  // "" = those of the checkout, else the installed ones
   std::string output;
+  std::string csv;
   bool json = false;
   bool summary = false;
 };
 
+/// The rules that ship: of the checkout that is the current folder, or installed beside the binary.
+std::string rules_file(const std::string& given) {
+  const std::string shipped = "experiments/validate.yaml";
+  if (!given.empty() || std::filesystem::exists(shipped)) return given.empty() ? shipped : given;
+  std::error_code error;
+  const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (binary.parent_path().parent_path() / "share/plumb" / shipped).string();
+}
+
 int run(const Options& options) {
   if (!options.output.empty()) check_writable_file(options.output);
+  if (!options.csv.empty()) check_writable_file(options.csv);
   std::map<std::string, ExecutorFactory> executors;
   for (const std::string& name : options.on) {
     if (name != "analytic")
@@ -28,7 +39,8 @@ int run(const Options& options) {
                   fmt::format("executor '{}' is not in this build of validate; there is: analytic", name));
     executors[name] = analytic_factory();
   }
-  const ValidationResult result = run_validation(read_validation(options.rules), executors);
+  const ValidationResult result = run_validation(read_validation(rules_file(options.rules)), executors);
+  if (!options.csv.empty()) write_file(options.csv, to_csv(result));
   const std::string text = options.json ? to_json(result) : to_table(result, !options.summary);
   if (options.output.empty())
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -44,6 +56,7 @@ Action configure_validate(CLI::App& app) {
   app.add_option("--on", options->on, "executors")->delimiter(',');
   app.add_option("--rules", options->rules, "rules and records, docs/validation.md");
   app.add_option("-o,--out", options->output, "write to this file");
+  app.add_option("--csv", options->csv, "write the rows to this file");
   app.add_flag("--json", options->json, "print as JSON");
   app.add_flag("--summary", options->summary, "families and sets only, no rows");
   return [options] { return run(*options); };

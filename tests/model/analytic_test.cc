@@ -137,6 +137,12 @@ TEST(Analytic, EmptyPlansAndSingleRanksTakeNoTime) {
   EXPECT_EQ(site().estimate(alone).total.value, 0);
 }
 
+TEST(Analytic, RefusesACoarsePlan) {
+  Plan coarse = empty_plan();
+  coarse.set_ranks_per_op(4);
+  EXPECT_THROW(site().estimate(coarse), Error);
+}
+
 TEST(Analytic, ABarrierPlanCostsTheBarrier) {
   Plan plan = empty_plan();
   plan.add_phase({.name = "enter"});

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -260,6 +261,10 @@ TEST_F(Cli, TracesAreWrittenComparedAndConverted) {
   ASSERT_EQ(plumb("run " + experiment() + " -o " + target).exit_code, 0);
   const Output compared = plumb("compare " + target + "/host.csv " + target + "/analytic.csv");
   EXPECT_EQ(compared.exit_code, 0) << compared.errors;
+  ASSERT_EQ(plumb("compare " + target + "/host.csv " + target + "/analytic.csv --csv " + target + "/c.csv")
+                .exit_code,
+            0);
+  EXPECT_NE(read(target + "/c.csv").find("\ntotal,analytic,"), std::string::npos);
   EXPECT_NE(compared.text.find("combine_reduce"), std::string::npos);
   ASSERT_EQ(plumb("run " + experiment() + " --set shape.topk=2 -o " + target + "2").exit_code, 0);
   const Output differ = plumb("compare " + target + "/host.csv " + target + "2/analytic.csv");
@@ -324,7 +329,11 @@ TEST_F(Cli, PlanOfUnknownOverrideNamesTheKey) {
 }
 
 TEST_F(Cli, ValidateMeetsItsTargets) {
-  const Json out = json("validate --on analytic --json");
+  const std::string csv = (folder_ / "rows.csv").string();
+  const Json out = json("validate --on analytic --json --csv " + csv);
+  const std::string rows = read(csv);
+  EXPECT_EQ(rows.rfind("id,family,set,executor,unit,published,predicted,error\n", 0), 0u);
+  EXPECT_EQ(static_cast<size_t>(std::count(rows.begin(), rows.end(), '\n')), out["rows"].size() + 1);
   const Json& held_out = out["summary"]["analytic"]["held_out"];
   EXPECT_GE(held_out["count"], 60);
   EXPECT_LE(held_out["median_error"], 0.10);
