@@ -126,8 +126,7 @@ class NvlinkWorld : public World {
 };
 
 void require_same_nccl() {
-  int version = 0;
-  check(ncclGetVersion(&version), "version of NCCL");
+  const int version = loaded_nccl_version();
   if (version != NCCL_VERSION_CODE)
     throw Error(
         ErrorKind::environment,
@@ -137,6 +136,12 @@ void require_same_nccl() {
 }
 
 }  // namespace
+
+int loaded_nccl_version() {
+  int version = 0;
+  check(ncclGetVersion(&version), "version of NCCL");
+  return version;
+}
 
 NvlinkId make_nvlink_id() {
   require_same_nccl();

@@ -19,6 +19,9 @@ using NvlinkId = std::array<char, kNvlinkIdBytes>;
 /// compiled against.
 NvlinkId make_nvlink_id();
 
+/// The version of NCCL that is loaded, as NCCL codes it (22809 = 2.28.9).
+int loaded_nccl_version();
+
 /// Joins as `rank` of `ranks` with the current device. Collective; synchronises. Throws Error(environment)
 /// when the ranks are not all in one load/store domain, naming its size, or when NCCL fails.
 std::unique_ptr<World> make_nvlink_world(const NvlinkId& id, Rank rank, int32_t ranks);

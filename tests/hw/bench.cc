@@ -4,6 +4,7 @@
 // hw_bench [--sets prefill,sms,pairs,decode,layouts] [--line GB/s per SM] [--total GB/s] [--floor-decode
 // GB/s]
 //          [--repeats N] [--out FILE]
+// hw_bench --world nvlink ...: a GPU per rank, see bench_nvlink.h
 // Times are CUDA events around the whole call, caches flushed before each (cold) or graph replays back to
 // back (graph). Payload bytes: rows that arrive, hidden and scales only; logical = payload, since ranks share
 // a GPU and nothing crosses a link; wire = rows that would cross one (source != destination).
@@ -25,7 +26,9 @@
 #include "hw/buffer.h"
 #include "hw/owners.h"
 #include "kernels/launch.h"
+#include "model/error.h"
 #include "model/random.h"
+#include "tests/hw/bench_nvlink.h"
 
 namespace plumb::hw {
 namespace {
@@ -358,6 +361,13 @@ void print(const Json& point) {
 int run(int argc, char** argv) {
   std::map<std::string, std::string> arguments{{"--sets", "sms,pairs,decode,layouts,tokens,ranks"}};
   for (int i = 1; i + 1 < argc; i += 2) arguments[argv[i]] = argv[i + 1];
+  if (arguments.count("--world") && arguments["--world"] == "nvlink") {
+#ifdef PLUMB_HAS_NVLINK
+    return run_nvlink_bench(arguments, argc, argv);  // forks, so before any call of CUDA
+#else
+    throw Error(ErrorKind::environment, "--world nvlink: built without NCCL 2.28.7 or newer");
+#endif
+  }
   Line line;
   if (arguments.count("--line")) line.per_sm = std::stod(arguments["--line"]);
   if (arguments.count("--total")) line.total = std::stod(arguments["--total"]);

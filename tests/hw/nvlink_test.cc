@@ -1,37 +1,26 @@
 // The NVLink world: one process per GPU. The parent touches no CUDA, so that its children may.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdio>
-#include <new>
+#include <chrono>
 
 #include "hw/nvlink_world.h"
 #include "model/error.h"
+#include "tests/hw/processes.h"
 #include "tests/hw/rig.h"
 
 namespace plumb::hw::test {
 namespace {
 
-struct Shared {
-  std::atomic<int> has_id{0};
-  NvlinkId id;
-};
+using namespace std::chrono_literals;
 
 constexpr int kSkipped = 77;
 
 /// A whole dispatch and combine with answers equal to the received rows: every token comes back as the
 /// ordered sum of its copies. Returns the exit code of the process.
-int run_rank(Shared& shared, Rank rank, int32_t ranks) {
+int run_rank(Meeting& meeting, Rank rank, int32_t ranks) {
   check(cudaSetDevice(rank), "device of the rank");
-  if (rank == 0) {
-    shared.id = make_nvlink_id();
-    shared.has_id = 1;
-  }
-  while (shared.has_id == 0) usleep(1000);
-  const auto world = make_nvlink_world(shared.id, rank, ranks);
+  const auto world = make_nvlink_world(meet(meeting, rank, make_nvlink_id), rank, ranks);
   Case c = random_case(5);
   c.ranks = ranks;
   c.experts = 8 * ranks;
@@ -88,37 +77,40 @@ int run_rank(Shared& shared, Rank rank, int32_t ranks) {
 }
 
 TEST(GpuNvlink, TwoProcessesExchangeRows) {
-  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  auto* shared = new (memory) Shared;
-  std::vector<pid_t> children;
-  for (Rank rank = 0; rank < 2; ++rank) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      if (device_count() < 2) _exit(kSkipped);
-      int code = 1;
-      try {
-        code = run_rank(*shared, rank, 2);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      }
-      std::fflush(stderr);
-      _exit(code);
-    }
-    children.push_back(child);
-  }
-  bool is_skipped = false;
-  for (size_t r = 0; r < children.size(); ++r) {
-    int status = 0;
-    waitpid(children[r], &status, 0);
-    is_skipped |= WIFEXITED(status) && WEXITSTATUS(status) == kSkipped;
-    if (!is_skipped) {
-      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << r << " status " << status;
-    }
-  }
-  munmap(memory, sizeof(Shared));
-  if (is_skipped) GTEST_SKIP() << "fewer than 2 CUDA devices";
+  const auto outcomes = run_ranks(2, 60s, [](Rank rank, Meeting& meeting) {
+    return device_count() < 2 ? kSkipped : run_rank(meeting, rank, 2);
+  });
+  EXPECT_EQ(failures(outcomes, kSkipped), "");
+  if (outcomes[0].code == kSkipped) GTEST_SKIP() << "fewer than 2 CUDA devices";
+}
+
+TEST(Processes, AFailureBeforeTheMeetingEndsTheOthers) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outcomes = run_ranks(3, 60s, [](Rank rank, Meeting& meeting) {
+    meet(meeting, rank, []() -> NvlinkId { throw Error(ErrorKind::environment, "no device here"); });
+    return 0;
+  });
+  EXPECT_EQ(failures(outcomes),
+            "rank 0 ended with code 1; rank 1 ended with code 1; rank 2 ended with code 1");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);  // not the limit of the meeting, 30 s
+}
+
+TEST(Processes, WithoutAnIdTheOthersWaitNoLongerThanTheLimit) {
+  const auto outcomes = run_ranks(2, 60s, [](Rank rank, Meeting& meeting) {
+    if (rank == 0) return 0;  // ends without a word
+    meet(meeting, rank, make_nvlink_id, 50ms);
+    return 0;
+  });
+  EXPECT_EQ(failures(outcomes), "rank 1 ended with code 1");
+}
+
+TEST(Processes, ARankThatHangsIsKilledAndNamed) {
+  const auto outcomes = run_ranks(2, 100ms, [](Rank rank, Meeting&) {
+    while (rank == 1) usleep(1000);
+    return 0;
+  });
+  EXPECT_TRUE(outcomes[1].is_late);
+  EXPECT_EQ(failures(outcomes), "rank 1 was killed: it did not end in time");
 }
 
 }  // namespace
