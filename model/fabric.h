@@ -2,6 +2,7 @@
 // the same routes serve the analytic executor and both fidelities of the simulator.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,6 +32,7 @@ struct FabricLink {
   NodeId from = 0;
   NodeId to = 0;
   Link network = Link::scale_up;  // which class of path uses it
+  bool shared = false;  // a scale_up link that paths of scale_out use too (UnifiedBus: one network for both)
   int16_t cables = 1;
   BytesPerSecond rate{};  // of all its cables together, one direction, payload and headers
   Seconds latency{};      // propagation plus the latency of the node it leads to
@@ -82,9 +84,13 @@ class Fabric {
   /// can.
   std::string unreachable(Link network) const;
 
+  /// Bytes of memory held, routes included.
+  int64_t memory_bytes() const;
+
+  struct Routing;  // distances; private to the implementation (model/fabric_routing.h)
+
  private:
   friend class FabricBuilder;
-  struct Routing;  // distances
   std::vector<FabricNode> nodes_;
   std::vector<FabricLink> links_;
   std::vector<NodeId> endpoint_;    // [ranks]
@@ -103,11 +109,26 @@ class FabricBuilder {
   void add_cable(NodeId a, NodeId b, FabricLink link);
   /// One direction only.
   LinkId add_link(FabricLink link);
-  /// Throws Error(usage) when a rank is missing or twice.
+  /// Lets GPUs pass on traffic of others on that network, as on switchless meshes. Default: they do not.
+  void let_gpus_forward(Link network);
+  /// Says that `network` is a full mesh in each dimension: rank r has the digits of r % product in the mixed
+  /// radix `dimensions` (first = fastest), and one link to each rank that differs in one digit. Routes then
+  /// come from the digits, any differing one first, and need no tables. finish() throws LogicError when the
+  /// links say otherwise.
+  void set_mesh(Link network, std::vector<int32_t> dimensions);
+  /// Computes the routes. Throws Error(usage) when a rank is missing or twice, a link leads nowhere or has no
+  /// rate.
   Fabric finish() &&;
+
+  /// What a network's GPUs do beside sending and receiving.
+  struct Forwarding {
+    bool gpus_forward = false;
+    std::vector<int32_t> mesh;  // dimensions of set_mesh(), empty: routes from tables
+  };
 
  private:
   std::unique_ptr<Fabric> fabric_;
+  std::array<Forwarding, 2> forwarding_;  // scale_up, scale_out
 };
 
 }  // namespace plumb
