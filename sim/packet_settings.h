@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/fabric.h"
 #include "model/lanes.h"
 #include "model/units.h"
 #include "sim/congestion_settings.h"

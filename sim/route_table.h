@@ -34,7 +34,9 @@ class RouteTable {
   uint32_t group(Rank dst) const { return group_of_[dst]; }
   /// A rank of the group.
   Rank member(uint32_t group) const { return members_[group]; }
-  /// True when a rank of the group hangs on the vertex.
+  /// A vertex that the rank hangs on.
+  Vertex last_vertex(Rank dst) const { return last_[last_begin_[dst]].from; }
+  /// True when the rank hangs on the vertex.
   bool is_last(Vertex at, Rank dst) const {
     for (uint32_t i = last_begin_[dst]; i < last_begin_[dst + 1]; ++i)
       if (last_[i].from == at) return true;

@@ -1,0 +1,133 @@
+// Destinations: packets land, messages are complete, signals are released, congestion is reported back.
+#include <algorithm>
+
+#include "model/error.h"
+#include "sim/packet_engine.h"
+
+namespace plumb::sim {
+
+void PacketEngine::deliver(uint32_t packet) {
+  const Packet p = packets_[packet];
+  packets_.remove(packet);
+  return_credits(p.in, now_, static_cast<int32_t>(p.units));
+  note_landed(p);
+  if (messages_[p.message].packets_left == 0) land(p.message);
+}
+
+void PacketEngine::note_landed(const Packet& p) {
+  MessageState& state = messages_[p.message];
+  const NetworkSettings& settings = settings_.network(state.message.network);
+  const bool is_first = (p.flags & kFirstPacket) != 0;
+  const int64_t payload = p.bytes - (is_first ? settings.first_header_bytes : settings.next_header_bytes);
+  ++counts_.packets;
+  counts_.payload_bytes += payload;
+  state.bytes_landed += payload;
+  --state.packets_left;
+  // Modulo 2^16: a packet is late when one that was sent after it is here already.
+  if (static_cast<int16_t>(p.sequence - state.expected) < 0) {
+    ++counts_.out_of_order;
+  } else {
+    state.expected = static_cast<uint16_t>(p.sequence + 1);
+  }
+  if (state.flow != kNil || settings.injection.outstanding_bytes > 0) echo_back(p, state);
+  if (state.message.chunk_packets > 0 && (--state.chunk_left == 0 || state.packets_left == 0)) {
+    state.chunk_left = static_cast<uint32_t>(state.message.chunk_packets);
+    traffic_.on_chunk(state.message, state.bytes_landed, now_);
+  }
+}
+
+/// The acknowledgement takes the way's latency; it does not compete with data.
+void PacketEngine::echo_back(const Packet& p, const MessageState& state) {
+  const bool acknowledges = settings_.network(state.message.network).injection.outstanding_bytes > 0;
+  const bool reports = state.flow != kNil && congestion_->is_echoed(p.congestion);
+  if (!acknowledges && !reports) return;
+  const uint32_t index = echoes_.add();
+  Echo& echo = echoes_[index];
+  echo.source = source_of(state.message);
+  echo.acknowledges = acknowledges;
+  echo.flow = reports ? state.flow : kNil;
+  echo.bytes = static_cast<int32_t>(p.bytes);
+  echo.field = p.congestion;
+  if (reports) ++flows_[state.flow].users;  // the echo keeps the flow known
+  push(now_ + path_latency(state.message), EventKind::echo, index);
+}
+
+void PacketEngine::on_echo(uint32_t index) {
+  const Echo echo = echoes_[index];
+  echoes_.remove(index);
+  if (echo.acknowledges) sources_[echo.source].outstanding -= echo.bytes;
+  if (echo.flow != kNil) {
+    ++counts_.echoes;
+    set_flow_timer(echo.flow, congestion_->on_echo(echo.flow, echo.field, echo.bytes, now_));
+    --flows_[echo.flow].users;
+    close_flow(echo.flow);
+  }
+  inject(echo.source);
+}
+
+void PacketEngine::set_flow_timer(FlowId flow, Ps at) {
+  if (at >= flows_[flow].timer) return;
+  flows_[flow].timer = at;
+  push(at, EventKind::flow_timer, flow);
+}
+
+void PacketEngine::on_flow_timer(FlowId flow) {
+  if (flows_[flow].timer != now_) return;  // replaced by an earlier one, or of a flow long gone
+  flows_[flow].timer = kNever;
+  const uint32_t source = flows_[flow].source;
+  set_flow_timer(flow, congestion_->on_timer(flow, now_));
+  close_flow(flow);
+  inject(source);
+}
+
+void PacketEngine::land(uint32_t index) {
+  const MessageState& state = messages_[index];
+  const OrderTracker::Place place = {state.stream, state.stream_position};
+  if (state.message.order == Order::racing && !order_.is_covered(place)) ++counts_.order_violations;
+  if (state.message.order == Order::counted && !order_.is_covered(place)) {
+    ++counts_.held_signals;
+    order_.wait(place, index);
+    return;
+  }
+  finish(index);
+  release_signals();
+}
+
+void PacketEngine::finish(uint32_t index) {
+  const MessageState state = messages_[index];
+  messages_.remove(index);
+  ++counts_.messages;
+  if (state.message.order != Order::unrelated)
+    order_.finish({state.stream, state.stream_position}, state.message.order, released_);
+  if (state.flow != kNil) {
+    --flows_[state.flow].users;
+    close_flow(state.flow);
+  }
+  traffic_.on_arrived(state.message, now_);
+}
+
+/// Signals whose data has landed: those at the destination act, those at the source go once they know.
+void PacketEngine::release_signals() {
+  while (!released_.empty()) {
+    const uint32_t index = released_.back();
+    released_.pop_back();
+    MessageState& state = messages_[index];
+    if (state.message.order == Order::fenced) {
+      state.ready = now_ + path_latency(state.message);
+      wake_source(source_of(state.message), state.ready);
+    } else {
+      finish(index);
+    }
+  }
+}
+
+void PacketEngine::land_local(uint32_t index) {
+  const Message message = messages_[index].message;
+  messages_.remove(index);
+  ++counts_.local_messages;
+  if (message.report_sent) traffic_.on_sent(message, now_);
+  if (message.chunk_packets > 0) traffic_.on_chunk(message, message.bytes, now_);
+  traffic_.on_arrived(message, now_);
+}
+
+}  // namespace plumb::sim

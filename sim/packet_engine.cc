@@ -1,0 +1,212 @@
+// Set-up of the packet engine and its event loop.
+#include "sim/packet_engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/error.h"
+#include "model/random.h"
+#include "sim/channel_dependency.h"
+
+namespace plumb::sim {
+
+namespace {
+
+constexpr int64_t kDefaultBuffer = 65536;  // bytes per lane where the lanes do not say: 400 Gb/s x 0.6 us, rounded up
+constexpr int64_t kDefaultCreditUnit = 64;
+constexpr int32_t kBits = 64;  // of the masks over the lanes and over the channels of an endpoint
+
+RoutePolicy effective_policy(const PacketSettings& settings, size_t network, size_t level) {
+  const RoutePolicy policy = settings.networks[network].policy;
+  const bool adapts = policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow;
+  return adapts && !settings.lanes.adaptive[level] ? RoutePolicy::by_flow : policy;
+}
+
+}  // namespace
+
+PacketEngine::PacketEngine(const Fabric& fabric, const PacketSettings& settings, Traffic& traffic)
+    : fabric_(fabric), settings_(settings), traffic_(traffic), graph_(fabric), arbitration_(settings.lanes) {
+  check_settings();
+  tables_.emplace_back(fabric_, graph_, Link::scale_up);
+  tables_.emplace_back(fabric_, graph_, Link::scale_out);
+  for (size_t n = 0; n < 2; ++n)
+    for (size_t level = 0; level < kServiceLevels; ++level)
+      policies_[n][level] = effective_policy(settings_, n, level);
+  if (settings_.lanes.credit_unit.value.count > 0) credit_unit_ = settings_.lanes.credit_unit.value.count;
+  virtual_lanes_ = static_cast<uint32_t>(settings_.lanes.count);
+  random_ = Random(settings_.seed, RandomStream::network).next() | 1;
+  choose_hop_classes();
+  make_ports();
+  sources_.resize(static_cast<size_t>(graph_.ranks()) * 2 * settings_.num_classes);
+  local_busy_.assign(graph_.ranks(), 0);
+  congestion_ = make_congestion_control(settings_.congestion, graph_, settings_.seed);
+}
+
+void PacketEngine::check_settings() const {
+  const Lanes& lanes = settings_.lanes;
+  if (lanes.count < 1 || lanes.count > static_cast<int32_t>(kMaxVirtualLanes))
+    fail_usage("packet network: {} lanes, allowed are 1 .. {}", lanes.count, kMaxVirtualLanes);
+  if (settings_.num_classes < 1 || settings_.num_classes > kServiceLevels)
+    fail_usage("packet network: {} traffic classes, allowed are 1 .. {}", settings_.num_classes, kServiceLevels);
+  for (int32_t level = 0; level < settings_.num_classes; ++level)
+    if (lanes.lane(level) < 0 || lanes.lane(level) >= lanes.count)
+      fail_usage("packet network: service level {} maps to lane {}, there are {} lanes", level, lanes.lane(level),
+                 lanes.count);
+  for (const NetworkSettings& network : settings_.networks) {
+    if (network.mtu_bytes < 1) fail_usage("packet network: an MTU of {} bytes", network.mtu_bytes);
+    if (network.first_header_bytes < 1 || network.next_header_bytes < 1)
+      fail_usage("packet network: headers of {} and {} bytes; a packet has a header of at least 1 byte",
+                 network.first_header_bytes, network.next_header_bytes);
+    const Injection& injection = network.injection;
+    if (injection.queue_pairs < 1) fail_usage("packet network: {} queue pairs", injection.queue_pairs);
+    if (!(injection.queue_pair_share > 0 && injection.queue_pair_share <= 1))
+      fail_usage("packet network: a queue pair fills {} of its link, allowed is more than 0, at most 1",
+                 injection.queue_pair_share);
+  }
+  for (Vertex v = 0; v < static_cast<Vertex>(graph_.ranks()); ++v)
+    if (graph_.out_end(v) - graph_.out_begin(v) > kBits)
+      fail_usage("packet network: {} has {} links, at most {} are possible", graph_.name(v),
+                 graph_.out_end(v) - graph_.out_begin(v), kBits);
+}
+
+void PacketEngine::choose_hop_classes() {
+  const bool detours = std::any_of(settings_.networks.begin(), settings_.networks.end(), [](const auto& n) {
+    return n.policy == RoutePolicy::valiant || n.policy == RoutePolicy::ugal;
+  });
+  ClassRule rule = {.raising = raising_channels(graph_, settings_.hop_classes.datelines),
+                    .count = settings_.hop_classes.count,
+                    .detours = detours};
+  if (rule.count == 0) {
+    rule.count = fewest_classes(graph_, tables_, rule);
+  } else if (settings_.check_deadlock) {
+    const auto cycle = find_cycle(graph_, tables_, rule);
+    if (!cycle.empty())
+      fail_usage("routes can deadlock with {} hop class(es) per lane; these channels wait for each other:\n{}hint: "
+                 "more hop classes (count 0 chooses them), or datelines that cut the cycle",
+                 rule.count, to_string(cycle, graph_));
+  }
+  classes_ = static_cast<uint32_t>(rule.count);
+  lanes_per_port_ = virtual_lanes_ * classes_;
+  if (lanes_per_port_ > kBits)
+    fail_usage("packet network: {} lanes x {} hop classes are more than {}", virtual_lanes_, classes_, kBits);
+  ports_.resize(graph_.channels().size());
+  for (Channel c = 0; c < ports_.size(); ++c) ports_[c].raises_class = rule.raising[c] != 0;
+}
+
+int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
+  int64_t bytes = settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer;
+  const double rate = channel.rate.value * 1e-12;  // bytes per ps
+  if (settings_.fit_buffers) {
+    const NetworkSettings& network = settings_.network(channel.network);
+    const int64_t packet = network.mtu_bytes + network.first_header_bytes;
+    bytes = std::max<int64_t>(bytes, std::llround(2 * rate * static_cast<double>(channel.wire_latency)) + 2 * packet);
+  }
+  // A NIC that was taken out holds what is on its way through it; the credits of the wire do not cover that.
+  bytes += std::llround(rate * static_cast<double>(channel.latency - channel.wire_latency));
+  const int64_t result = bytes / credit_unit_;
+  if (result < 1 || result > std::numeric_limits<int32_t>::max())
+    fail_usage("packet network: a buffer of {} bytes per lane is {} credits of {} bytes", bytes, result, credit_unit_);
+  return static_cast<int32_t>(result);
+}
+
+void PacketEngine::make_ports() {
+  const size_t channels = ports_.size();
+  lanes_.resize(channels * lanes_per_port_);
+  loads_.assign(lanes_.size(), 0);
+  stalled_since_.assign(lanes_.size(), 0);
+  stalled_.assign(lanes_.size(), 0);
+  debts_.resize(channels * virtual_lanes_);
+  down_.assign(channels, 0);
+  if (settings_.input_queues == InputQueues::fifo) fifos_.resize(lanes_.size());
+  smallest_buffer_.fill(std::numeric_limits<int32_t>::max());
+  for (Channel c = 0; c < channels; ++c) {
+    const ChannelInfo& info = graph_[c];
+    Port& port = ports_[c];
+    if (info.latency > std::numeric_limits<uint32_t>::max())
+      fail_usage("{}: a latency of {} is above 4.29 ms", graph_.name_of_channel(c),
+                 plumb::to_string(to_seconds(info.latency)));
+    port.ps_per_byte = static_cast<uint64_t>(std::llround(1e12 / info.rate.value * 0x1p32));
+    port.latency = static_cast<uint32_t>(info.latency);
+    port.to = info.to;
+    port.arbitration = arbitration_.initial();
+    const int32_t buffer = capacity(info);
+    for (size_t n = 0; n < 2; ++n)
+      if (info.carries(n == 0 ? Link::scale_up : Link::scale_out))
+        smallest_buffer_[n] = std::min(smallest_buffer_[n], buffer);
+    for (uint32_t l = 0; l < lanes_per_port_; ++l) {
+      Lane& lane = lanes_[c * lanes_per_port_ + l];
+      lane.credits = lane.capacity = lane.least_credits = buffer;
+      lane.channel = c;
+      lane.wire_latency = static_cast<uint32_t>(info.wire_latency);
+    }
+  }
+  for (Channel c = 0; c < channels; ++c) set_head_delay(c);
+}
+
+void PacketEngine::set_head_delay(Channel channel) {
+  Port& port = ports_[channel];
+  uint64_t fastest = port.ps_per_byte;
+  for (Channel next = graph_.out_begin(port.to); next < graph_.out_end(port.to); ++next)
+    fastest = std::min(fastest, ports_[next].ps_per_byte);
+  if (graph_.is_endpoint(port.to) && !graph_[channel].between_nodes) fastest = port.ps_per_byte;  // nothing goes on
+  port.head_delay = static_cast<uint32_t>((port.ps_per_byte - fastest + 0xffff) >> 16);
+}
+
+Ps PacketEngine::duration(const Port& port, int64_t bytes) const {
+  return static_cast<Ps>((static_cast<unsigned __int128>(port.ps_per_byte) * static_cast<uint64_t>(bytes)) >> 32);
+}
+
+void PacketEngine::wake(Rank rank, Link network, uint8_t traffic_class, Ps at) {
+  PLUMB_CHECK(rank >= 0 && rank < graph_.ranks() && traffic_class < settings_.num_classes && network != Link::local,
+              "wake of rank {}, class {}", rank, traffic_class);
+  const uint32_t source = source_of({.src = rank, .network = network, .traffic_class = traffic_class});
+  sources_[source].may_have_more = true;
+  push(std::max(at, now_), EventKind::source_wake, source);
+}
+
+void PacketEngine::call_at(Ps at, uint32_t id) {
+  PLUMB_CHECK(id < 1u << kIndexBits, "timer {}", id);
+  push(std::max(at, now_), EventKind::timer, id);
+}
+
+bool PacketEngine::advance(Ps until) {
+  while (!queue_.empty()) {
+    if (queue_.next_time() > until) {
+      now_ = std::max(now_, until);
+      return true;
+    }
+    const EventQueue::Event event = queue_.pop();
+    now_ = event.time;
+    ++counts_.events;
+    handle(static_cast<EventKind>(event.word >> kIndexBits), event.word & ((1u << kIndexBits) - 1));
+    if (stop_) {
+      stop_ = false;
+      return true;
+    }
+  }
+  if (until != kNever) now_ = std::max(now_, until);
+  return false;
+}
+
+void PacketEngine::handle(EventKind kind, uint32_t index) {
+  switch (kind) {
+    case EventKind::arrive: return arrive(index);
+    case EventKind::deliver: return deliver(index);
+    case EventKind::port_done: return port_done(index);
+    case EventKind::credit:
+      lanes_[index].has_credit_event = false;
+      return arbitrate(lanes_[index].channel);
+    case EventKind::source_wake:
+      if (sources_[index].wake == now_) sources_[index].wake = kNever;
+      return inject(index);
+    case EventKind::sent: return traffic_.on_sent(messages_[index].message, now_);
+    case EventKind::local: return land_local(index);
+    case EventKind::echo: return on_echo(index);
+    case EventKind::flow_timer: return on_flow_timer(index);
+    case EventKind::fault: return apply_fault(faults_[index]);
+    case EventKind::reroute: return reroute();
+    case EventKind::timer: return traffic_.on_timer(index, now_);
+  }
+}
+
+}  // namespace plumb::sim

@@ -1,0 +1,246 @@
+// Sources: messages are pulled when a queue pair is free, and cut into packets when the first link can take one.
+#include <algorithm>
+#include <cmath>
+
+#include "model/error.h"
+#include "sim/packet_engine.h"
+
+namespace plumb::sim {
+
+uint32_t PacketEngine::source_of(const Message& message) const {
+  const uint32_t network = message.network == Link::scale_out ? 1 : 0;
+  return (static_cast<uint32_t>(message.src) * 2 + network) * static_cast<uint32_t>(settings_.num_classes) +
+         message.traffic_class;
+}
+
+void PacketEngine::wake_source(uint32_t source, Ps at) {
+  if (sources_[source].wake <= at) return;
+  sources_[source].wake = at;
+  push(at, EventKind::source_wake, source);
+}
+
+/// Fills the queue pairs, then puts one packet before each channel where none of this source waits yet.
+void PacketEngine::inject(uint32_t source) {
+  do {
+    while (pull(source)) {
+    }
+  } while (send_one(source));
+}
+
+/// Starts one more message when there is one and a queue pair is free.
+bool PacketEngine::pull(uint32_t source) {
+  Source& s = sources_[source];
+  const uint32_t classes = static_cast<uint32_t>(settings_.num_classes);
+  const Link network = source / classes % 2 == 0 ? Link::scale_up : Link::scale_out;
+  const Injection& injection = settings_.network(network).injection;
+  if (!s.may_have_more || s.active >= injection.queue_pairs) return false;
+  if (s.next_start > now_) {
+    wake_source(source, s.next_start);
+    return false;
+  }
+  Message message;
+  const Rank rank = static_cast<Rank>(source / classes / 2);
+  const uint8_t level = static_cast<uint8_t>(source % classes);
+  if (!traffic_.next(rank, network, level, message)) {
+    sources_[source].may_have_more = false;
+    return false;
+  }
+  if (injection.message_rate.value > 0)
+    sources_[source].next_start = now_ + to_ps({1 / injection.message_rate.value});
+  PLUMB_CHECK(message.src == rank && message.traffic_class == level &&
+                  (message.network == network || message.src == message.dst),
+              "rank {} was asked for a message of class {} and gave one of rank {}, class {}", rank, level, message.src,
+              message.traffic_class);
+  start(source, message);
+  return true;
+}
+
+void PacketEngine::start(uint32_t source, const Message& message) {
+  if (message.bytes < 0 || message.dst < 0 || message.dst >= graph_.ranks())
+    fail_usage("message of {} bytes from rank {} to rank {} of {}", message.bytes, message.src, message.dst,
+               graph_.ranks());
+  if (message.dst == message.src) return start_local(message);
+  const size_t network = message.network == Link::scale_out ? 1 : 0;
+  const NetworkSettings& settings = settings_.networks[network];
+  if (tables_[network].hops(static_cast<Vertex>(message.src), message.dst) < 0 && !any_down_)
+    fail_usage("no {} path from rank {} to rank {}", to_string(message.network), message.src, message.dst);
+  const uint32_t index = messages_.add();
+  MessageState& state = messages_[index];
+  state.message = message;
+  state.to_send = message.bytes;
+  state.packet_bytes = static_cast<uint32_t>(message.packet_bytes > 0 ? message.packet_bytes : settings.mtu_bytes);
+  state.packets_left = std::max<int64_t>(1, (message.bytes + state.packet_bytes - 1) / state.packet_bytes);
+  state.chunk_left = static_cast<uint32_t>(message.chunk_packets);
+  const int32_t largest = units(std::min<int64_t>(message.bytes, state.packet_bytes) + settings.first_header_bytes);
+  largest_units_ = std::max(largest_units_, largest);
+  if (largest > smallest_buffer_[network])
+    fail_usage("a packet of {} bytes payload takes {} credits, the smallest buffer has {}: larger lanes.buffer or "
+               "smaller packets",
+               state.packet_bytes, largest, smallest_buffer_[network]);
+  if (message.order != Order::unrelated) {
+    const auto place = order_.start(message);
+    state.stream = place.stream;
+    state.stream_position = place.position;
+    if (message.order == Order::fenced && !order_.is_covered(place)) {
+      order_.wait(place, index);
+      state.ready = kNever;
+    }
+  }
+  if (congestion_) state.flow = open_flow(message, source);
+  Source& s = sources_[source];
+  if (s.ring == kNil) {
+    state.next = index;
+  } else {
+    state.next = messages_[s.ring].next;
+    messages_[s.ring].next = index;
+  }
+  s.ring = index;  // the last to be served
+  ++s.active;
+}
+
+/// A rank's copies to itself follow one another and touch no network.
+void PacketEngine::start_local(const Message& message) {
+  const uint32_t index = messages_.add();
+  messages_[index].message = message;
+  messages_[index].packets_left = 1;
+  Ps& busy = local_busy_[message.src];
+  busy = std::max(busy, now_) + to_ps(Bytes{message.bytes} / settings_.local.rate);
+  push(busy + to_ps(settings_.local.latency), EventKind::local, index);
+}
+
+Ps PacketEngine::may_send(const MessageState& message) const {
+  if (message.flow == kNil) return message.ready;
+  const int64_t payload = std::min<int64_t>(message.to_send, message.packet_bytes);
+  return std::max(message.ready, congestion_->may_send(message.flow, static_cast<int32_t>(payload)));
+}
+
+/// The channel that the message's next packet would take, kNil when a packet of the source waits for it already.
+Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
+  const MessageState& state = messages_[message_index];
+  const uint8_t network = state.message.network == Link::scale_out ? kScaleOut : 0;
+  const auto candidates = tables_[network].candidates(static_cast<Vertex>(state.message.src), state.message.dst);
+  Channel open[64];
+  size_t count = 0;
+  for (Channel c : candidates)
+    if ((source.gates >> gate_of(c) & 1) == 0) open[count++] = c;
+  if (count == 0 || candidates.size() == 1) return count == 0 ? kNil : open[0];
+  Packet probe;
+  probe.message = message_index;
+  probe.target = state.message.dst;
+  probe.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(state.message.traffic_class));
+  probe.flags = network;
+  probe.traffic_class = state.message.traffic_class;
+  const Vertex at = static_cast<Vertex>(state.message.src);
+  const RoutePolicy policy = policies_[network][state.message.traffic_class];
+  if (policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow) return choose({open, count}, probe, at);
+  const Channel fixed = choose(candidates, probe, at);
+  return (source.gates >> gate_of(fixed) & 1) == 0 ? fixed : kNil;
+}
+
+/// Puts the next packet, round robin over the messages in work, before its channel; false when there is none that may go.
+bool PacketEngine::send_one(uint32_t source) {
+  Source& s = sources_[source];
+  if (s.ring == kNil) return false;
+  const Vertex at = static_cast<Vertex>(source / static_cast<uint32_t>(settings_.num_classes) / 2);
+  if (s.gates != 0 && graph_.out_end(at) - graph_.out_begin(at) == 1) return false;
+  Ps earliest = kNever;
+  uint32_t previous = s.ring;
+  for (int32_t tries = s.active; tries > 0; --tries) {
+    const uint32_t index = messages_[previous].next;
+    const MessageState& state = messages_[index];
+    if (is_window_full(s, state)) return false;  // an acknowledgement will come
+    const Ps when = may_send(state);
+    const Channel channel = when <= now_ ? open_gate(s, index) : kNil;
+    if (channel != kNil) {
+      const uint32_t packet = make_packet(index, channel);
+      if (state.to_send > 0) {
+        s.ring = index;
+      } else {
+        messages_[previous].next = state.next;
+        s.ring = previous == index ? kNil : previous;
+        --s.active;
+      }
+      s.gates |= uint64_t{1} << gate_of(channel);
+      request(packet, channel, graph_.num_in(at) + source % (2 * static_cast<uint32_t>(settings_.num_classes)));
+      return true;
+    }
+    if (when > now_) earliest = std::min(earliest, when);
+    previous = index;
+  }
+  if (earliest != kNever) wake_source(source, earliest);
+  return false;
+}
+
+bool PacketEngine::is_window_full(const Source& source, const MessageState& message) const {
+  const int64_t limit = settings_.network(message.message.network).injection.outstanding_bytes;
+  return limit > 0 && source.outstanding > 0 &&
+         source.outstanding + std::min<int64_t>(message.to_send, message.packet_bytes) > limit;
+}
+
+uint32_t PacketEngine::make_packet(uint32_t message_index, Channel channel) {
+  const uint32_t index = packets_.add();
+  Packet& p = packets_[index];
+  MessageState& state = messages_[message_index];
+  const Message& message = state.message;
+  const NetworkSettings& settings = settings_.network(message.network);
+  const int64_t payload = std::min<int64_t>(state.to_send, state.packet_bytes);
+  const bool is_first = !state.has_first;
+  const int32_t header = is_first ? settings.first_header_bytes : settings.next_header_bytes;
+  state.has_first = true;
+  state.to_send -= payload;
+  p.message = message_index;
+  p.target = message.dst;
+  p.bytes = static_cast<uint32_t>(payload + header);
+  p.units = static_cast<uint32_t>(units(p.bytes));
+  p.sequence = state.sequence++;
+  p.traffic_class = message.traffic_class;
+  p.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(message.traffic_class));
+  p.flags = static_cast<uint8_t>(kFresh | (message.network == Link::scale_out ? kScaleOut : 0) |
+                                 (is_first ? kFirstPacket : 0) |
+                                 (state.to_send == 0 ? kLastPacket : 0));
+  if (settings.injection.queue_pair_share < 1) {
+    const double gap = static_cast<double>(duration(ports_[channel], p.bytes)) / settings.injection.queue_pair_share;
+    state.ready = now_ + std::llround(gap);
+  }
+  if (settings.injection.outstanding_bytes > 0) sources_[source_of(message)].outstanding += payload;
+  if (state.flow != kNil) p.congestion = congestion_->send(state.flow, static_cast<int32_t>(p.bytes), now_);
+  return index;
+}
+
+Ps PacketEngine::path_latency(const Message& message) const {
+  const RouteTable& table = tables_[message.network == Link::scale_out ? 1 : 0];
+  Ps total = 0;
+  for (Vertex at = static_cast<Vertex>(message.src); at != static_cast<Vertex>(message.dst);) {
+    const auto next = table.candidates(at, message.dst);
+    if (next.empty()) break;
+    total += graph_[next[0]].latency;
+    at = graph_[next[0]].to;
+  }
+  return total;
+}
+
+FlowId PacketEngine::open_flow(const Message& message, uint32_t source) {
+  const auto [it, added] = flow_index_.try_emplace(flow_key(message), 0);
+  if (added) {
+    it->second = flows_.add();
+    Flow& flow = flows_[it->second];
+    flow.key = it->first;
+    flow.source = source;
+    const RouteTable& table = tables_[message.network == Link::scale_out ? 1 : 0];
+    const Channel first = table.candidates(static_cast<Vertex>(message.src), message.dst)[0];
+    congestion_->open(it->second, {.round_trip = 2 * path_latency(message),
+                                   .ps_per_byte = ports_[first].ps_per_byte,
+                                   .mtu_bytes = settings_.network(message.network).mtu_bytes});
+  }
+  ++flows_[it->second].users;
+  return it->second;
+}
+
+void PacketEngine::close_flow(FlowId flow) {
+  Flow& f = flows_[flow];
+  if (f.users > 0 || f.timer != kNever || !congestion_->is_neutral(flow)) return;
+  flow_index_.erase(f.key);
+  flows_.remove(flow);
+}
+
+}  // namespace plumb::sim

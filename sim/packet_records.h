@@ -1,0 +1,122 @@
+// The records that the packet engine works on, sized for caches: a packet is half a line, a port and a lane one each.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/arbitration.h"
+#include "sim/channels.h"
+#include "sim/traffic.h"
+
+namespace plumb::sim {
+
+using LaneId = uint32_t;  // channel x lanes + lane; lane = virtual lane x hop classes + hop class
+
+struct Packet {
+  uint32_t next = kNil;  // in the queue it waits in
+  uint32_t message = kNil;
+  Rank target = 0;     // where it heads: its destination, or a rank beside its Valiant vertex
+  uint32_t bytes = 0;  // with headers
+  uint32_t units = 0;  // credits it takes
+  LaneId in = kNil;    // whose buffer it is in or under way to; kNil at the source
+  uint16_t sequence = 0;    // in its message, modulo 2^16
+  uint16_t congestion = 0;  // the field that switches write and destinations return
+  uint8_t virtual_lane = 0;
+  uint8_t hop_class = 0;
+  uint8_t flags = 0;
+  uint8_t traffic_class = 0;
+};
+static_assert(sizeof(Packet) == 32);
+
+inline constexpr uint8_t kScaleOut = 1;   // packet flags
+inline constexpr uint8_t kFresh = 2;      // has not met a switch yet
+inline constexpr uint8_t kDetour = 4;     // on its way to a Valiant vertex
+inline constexpr uint8_t kFirstPacket = 8;
+inline constexpr uint8_t kLastPacket = 16;
+
+/// The sending end of a channel.
+struct alignas(64) Port {
+  Ps busy_until = 0;
+  uint64_t ps_per_byte = 0;    // times 2^32
+  uint64_t waiting_lanes = 0;  // bit per lane with queued packets
+  uint32_t fraction = 0;       // of the last transmission's end, in ps / 2^32
+  uint32_t feeder = kNil;      // source or input queue that wants to go on when the transmission ends
+  uint32_t latency = 0;        // ps
+  uint32_t head_delay = 0;     // ps per byte, times 2^16: what a head waits so that a faster next link never starves
+  Vertex to = 0;
+  ArbitrationState arbitration;
+  uint8_t next_class = 0;      // hop classes of a virtual lane take turns
+  bool has_done_event = false;
+  bool is_down = false;
+  bool raises_class = false;   // packets that pass it are one hop class higher afterwards
+};
+static_assert(sizeof(Port) == 64);
+
+/// One lane of a channel: the sender's credits and queue.
+struct alignas(64) Lane {
+  int32_t credits = 0;       // free units of the far buffer, as known here
+  int32_t waiting = 0;       // units queued for this output
+  uint32_t ring = kNil;      // last of the ring of inputs with packets
+  uint32_t queues = kNil;    // first input queue of this output, made when first used
+  uint32_t credit_head = kNil;  // credits on their way back, by date
+  uint32_t credit_tail = kNil;
+  Channel channel = 0;
+  uint32_t wire_latency = 0;  // ps
+  int32_t capacity = 0;
+  int32_t peak_waiting = 0;
+  int32_t least_credits = 0;
+  bool has_credit_event = false;
+  bool is_stalled = false;
+  int64_t bytes = 0;  // sent
+};
+static_assert(sizeof(Lane) == 64);
+
+/// Packets of one input that wait for one output lane, a circle; `next` links the inputs that have some.
+struct InputQueue {
+  uint32_t tail = kNil;
+  uint32_t next = kNil;
+};
+
+/// Strict first-in-first-out input of one lane (InputQueues::fifo).
+struct InputFifo {
+  uint32_t head = kNil;
+  uint32_t tail = kNil;
+  Channel output = kNil;  // where its head asks or is being sent
+  enum class State : uint8_t { idle, asking, sending } state = State::idle;
+};
+
+struct Credit {
+  Ps time = 0;
+  int32_t units = 0;
+  uint32_t next = kNil;
+};
+
+struct MessageState {
+  int64_t to_send = 0;       // payload not yet cut into packets
+  int64_t packets_left = 0;  // not yet landed
+  Ps ready = 0;              // its queue pair may send again
+  int64_t bytes_landed = 0;
+  uint32_t next = kNil;      // in the ring of its source
+  uint32_t packet_bytes = 0;
+  uint16_t sequence = 0;     // of the next packet
+  uint16_t expected = 0;     // at the destination
+  uint32_t flow = kNil;      // of congestion control
+  uint32_t stream = kNil;    // of the order tracker
+  uint32_t chunk_left = 0;   // packets until the next on_chunk()
+  int64_t stream_position = 0;
+  bool has_first = false;    // its first packet has left
+  bool is_sent = false;
+  Message message;
+};
+
+/// What a rank sends on one network and class.
+struct Source {
+  uint32_t ring = kNil;  // last served of the circle of messages in work
+  int32_t active = 0;
+  uint64_t gates = 0;    // bit per local channel on which a packet of it waits
+  Ps wake = kNever;      // pending wake-up
+  Ps next_start = 0;     // message rate
+  int64_t outstanding = 0;
+  bool may_have_more = false;
+};
+
+}  // namespace plumb::sim

@@ -1,0 +1,410 @@
+// A packet's way through switches: route, queue, arbitration, transmission, credits. The hot loop of the engine.
+#include <algorithm>
+#include <bit>
+
+#include "model/error.h"
+#include "sim/packet_engine.h"
+
+namespace plumb::sim {
+
+namespace {
+
+uint64_t mix(uint64_t x) {  // SplitMix64's finaliser
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+  return x ^ x >> 31;
+}
+
+}  // namespace
+
+uint32_t PacketEngine::random_below(uint32_t bound) {
+  random_ ^= random_ >> 12;  // xorshift64*, high bits; the bias of at most bound / 2^32 does not matter here
+  random_ ^= random_ << 25;
+  random_ ^= random_ >> 27;
+  return static_cast<uint32_t>(((random_ * 0x2545f4914f6cdd1dULL) >> 32) * bound >> 32);
+}
+
+void PacketEngine::arrive(uint32_t packet) {
+  Packet& p = packets_[packet];
+  const Channel came_over = lanes_[p.in].channel;
+  const Port& port = ports_[came_over];
+  if (port.raises_class && p.hop_class + 1u < classes_) ++p.hop_class;
+  if ((p.flags & (kFresh | kDetour)) != 0) consider_detour(p, port.to);
+  if (!fifos_.empty()) return arrive_in_fifo(packet, port.to);
+  forward(packet, port.to, graph_.in_slot(came_over));
+}
+
+void PacketEngine::forward(uint32_t packet, Vertex at, uint32_t slot) {
+  const Packet& p = packets_[packet];
+  const auto candidates = tables_[p.flags & kScaleOut].candidates(at, p.target);
+  if (candidates.empty()) [[unlikely]] {
+    parked_.push_back({packet, at, slot});
+    return;
+  }
+  request(packet, candidates.size() == 1 ? candidates[0] : choose(candidates, p, at), slot);
+}
+
+Channel PacketEngine::choose(std::span<const Channel> candidates, const Packet& p, Vertex at) {
+  const uint32_t count = static_cast<uint32_t>(candidates.size());
+  switch (policies_[p.flags & kScaleOut][p.traffic_class]) {
+    case RoutePolicy::by_destination: return candidates[static_cast<uint32_t>(p.target) % count];
+    case RoutePolicy::by_flow:
+      return candidates[mix(mix(flow_key(messages_[p.message].message) ^ settings_.seed) ^ at) % count];
+    case RoutePolicy::spread: return candidates[random_below(count)];
+    case RoutePolicy::adaptive:
+    case RoutePolicy::valiant:
+    case RoutePolicy::ugal: break;
+  }
+  return least_loaded(candidates, p);
+}
+
+/// Ties and samples start at a random candidate, so that no port is preferred.
+Channel PacketEngine::least_loaded(std::span<const Channel> candidates, const Packet& p) {
+  const uint32_t lane = lane_of(p), count = static_cast<uint32_t>(candidates.size());
+  const int32_t sample = settings_.networks[p.flags & kScaleOut].sample;
+  uint32_t looks = sample > 0 && !any_down_ ? std::min(static_cast<uint32_t>(sample), count) : count;
+  uint32_t i = random_below(count);
+  Channel best = candidates[i];
+  int32_t least = std::numeric_limits<int32_t>::max();
+  for (; looks > 0; --looks) {
+    const Channel c = candidates[i];
+    if (++i == count) i = 0;
+    const int32_t load = loads_[c * lanes_per_port_ + lane];
+    if (load >= least || (any_down_ && down_[c])) continue;
+    best = c;
+    if (load == 0) break;
+    least = load;
+  }
+  return best;
+}
+
+/// At its first switch a packet may be given a Valiant vertex; where it meets that, it heads for its destination.
+void PacketEngine::consider_detour(Packet& p, Vertex at) {
+  const RouteTable& table = tables_[p.flags & kScaleOut];
+  const RoutePolicy policy = policies_[p.flags & kScaleOut][p.traffic_class];
+  if ((p.flags & kDetour) != 0) {
+    if (!table.is_last(at, p.target)) return;
+    p.flags &= static_cast<uint8_t>(~kDetour);
+    p.target = messages_[p.message].message.dst;
+    return;
+  }
+  p.flags &= static_cast<uint8_t>(~kFresh);
+  if (policy != RoutePolicy::valiant && policy != RoutePolicy::ugal) return;
+  if (table.is_last(at, p.target)) return;  // neighbours at one switch
+  const Rank via = table.member(random_below(table.num_groups()));
+  if (table.is_last(at, via) || table.group(via) == table.group(p.target) || table.hops(at, via) < 0) return;
+  if (policy == RoutePolicy::ugal) {
+    auto cost = [&](Rank rank, int32_t hops) {
+      const Channel c = least_loaded(table.candidates(at, rank), p);
+      return int64_t{loads_[c * lanes_per_port_ + lane_of(p)]} * hops;
+    };
+    const int32_t over_via = table.hops(at, via) - 1 + table.hops(table.last_vertex(via), p.target);
+    if (cost(p.target, table.hops(at, p.target)) <= cost(via, over_via)) return;
+  }
+  p.target = via;
+  p.flags |= kDetour;
+  ++counts_.detours;
+}
+
+void PacketEngine::request(uint32_t packet, Channel out, uint32_t slot) {
+  Packet& p = packets_[packet];
+  Port& port = ports_[out];
+  const uint32_t lane_index = lane_of(p);
+  const LaneId id = out * lanes_per_port_ + lane_index;
+  Lane& lane = lanes_[id];
+  const int32_t size = static_cast<int32_t>(p.units);
+  loads_[id] += size;
+  if (congestion_ && p.in != kNil) {
+    collect_credits(id, lane);
+    const QueueSight sight = {.channel = out,
+                              .waiting_bytes = int64_t{lane.waiting + size} * credit_unit_,
+                              .has_credits = lane.credits >= size,
+                              .packet_bytes = static_cast<int32_t>(p.bytes),
+                              .now = now_};
+    if (congestion_->at_queue(sight, p.congestion)) ++counts_.marks;
+  }
+  const bool is_idle =
+      port.waiting_lanes == 0 && port.busy_until <= now_ && !port.has_done_event && !port.is_down;
+  if (is_idle) {
+    collect_credits(id, lane);
+    if (lane.credits >= size && admit(port, out, p)) return transmit(packet, out, id);
+  }
+  enqueue(packet, lane, port, lane_index, slot);
+  if (is_idle) {
+    starve(id, lane, port);
+  } else if (!port.has_done_event) {
+    port.busy_until > now_ ? expect_done(port, out) : arbitrate(out);
+  }
+}
+
+/// Books a packet that finds the port idle; false when no table serves its lane.
+bool PacketEngine::admit(Port& port, Channel channel, const Packet& p) {
+  if (virtual_lanes_ == 1) return true;
+  const std::span debts(&debts_[channel * virtual_lanes_], virtual_lanes_);
+  if (arbitration_.pick(port.arbitration, debts, 1u << p.virtual_lane) < 0) return false;
+  arbitration_.charge(port.arbitration, static_cast<int32_t>(p.bytes));
+  return true;
+}
+
+void PacketEngine::enqueue(uint32_t packet, Lane& lane, Port& port, uint32_t lane_index, uint32_t slot) {
+  Packet& p = packets_[packet];
+  if (lane.queues == kNil) {
+    const Vertex from = graph_[lane.channel].from;
+    const uint32_t slots = graph_.num_in(from) + (graph_.is_endpoint(from) ? 2u * settings_.num_classes : 0u);
+    lane.queues = static_cast<uint32_t>(input_queues_.size());
+    input_queues_.resize(input_queues_.size() + slots);
+  }
+  const uint32_t index = lane.queues + slot;
+  InputQueue& queue = input_queues_[index];
+  if (queue.tail == kNil) {
+    p.next = packet;
+    if (lane.ring == kNil) {
+      queue.next = index;
+      port.waiting_lanes |= uint64_t{1} << lane_index;
+    } else {
+      queue.next = input_queues_[lane.ring].next;
+      input_queues_[lane.ring].next = index;
+    }
+    lane.ring = index;
+  } else {
+    Packet& tail = packets_[queue.tail];
+    p.next = tail.next;
+    tail.next = packet;
+  }
+  queue.tail = packet;
+  lane.waiting += static_cast<int32_t>(p.units);
+  lane.peak_waiting = std::max(lane.peak_waiting, lane.waiting);
+}
+
+uint32_t PacketEngine::first_waiting(const Lane& lane) const {
+  return packets_[input_queues_[input_queues_[lane.ring].next].tail].next;
+}
+
+/// Takes the first packet of the next input in turn.
+uint32_t PacketEngine::dequeue(Lane& lane, Port& port, uint32_t lane_index) {
+  const uint32_t index = input_queues_[lane.ring].next;
+  InputQueue& queue = input_queues_[index];
+  const uint32_t packet = packets_[queue.tail].next;
+  if (packet != queue.tail) {
+    packets_[queue.tail].next = packets_[packet].next;
+    lane.ring = index;  // served: now the last of the ring
+  } else {
+    queue.tail = kNil;
+    if (index == lane.ring) {
+      lane.ring = kNil;
+      port.waiting_lanes &= ~(uint64_t{1} << lane_index);
+    } else {
+      input_queues_[lane.ring].next = queue.next;
+    }
+  }
+  lane.waiting -= static_cast<int32_t>(packets_[packet].units);
+  return packet;
+}
+
+void PacketEngine::expect_done(Port& port, Channel channel) {
+  port.has_done_event = true;
+  push(port.busy_until, EventKind::port_done, channel);
+}
+
+bool PacketEngine::is_ready(LaneId id, Lane& lane) {
+  collect_credits(id, lane);
+  return lane.credits >= largest_units_ ||
+         lane.credits >= static_cast<int32_t>(packets_[first_waiting(lane)].units);
+}
+
+void PacketEngine::arbitrate(Channel channel) {
+  Port& port = ports_[channel];
+  if (port.waiting_lanes == 0 || port.is_down || port.has_done_event) return;
+  if (port.busy_until > now_) return expect_done(port, channel);
+  const uint32_t lane_index = pick_lane(port, channel);
+  if (lane_index == kNil) {
+    ++counts_.starved;
+    return;
+  }
+  const LaneId id = channel * lanes_per_port_ + lane_index;
+  transmit(dequeue(lanes_[id], port, lane_index), channel, id);
+}
+
+/// Chooses the lane that sends next; kNil when none has credits.
+uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
+  const LaneId first = channel * lanes_per_port_;
+  if (lanes_per_port_ == 1) {
+    if (is_ready(first, lanes_[first])) return 0;
+    starve(first, lanes_[first], port);
+    return kNil;
+  }
+  uint64_t ready = 0;
+  uint32_t ready_virtual = 0;
+  for (uint64_t waiting = port.waiting_lanes; waiting != 0; waiting &= waiting - 1) {
+    const uint32_t l = static_cast<uint32_t>(std::countr_zero(waiting));
+    if (is_ready(first + l, lanes_[first + l])) {
+      ready |= uint64_t{1} << l;
+      ready_virtual |= 1u << (l / classes_);
+    } else {
+      starve(first + l, lanes_[first + l], port);
+    }
+  }
+  if (ready == 0) return kNil;
+  uint32_t virtual_lane = 0;
+  if (virtual_lanes_ > 1) {
+    const std::span debts(&debts_[channel * virtual_lanes_], virtual_lanes_);
+    const int32_t picked = arbitration_.pick(port.arbitration, debts, ready_virtual);
+    if (picked < 0) return kNil;
+    virtual_lane = static_cast<uint32_t>(picked);
+  }
+  uint32_t hop_class = port.next_class;
+  while ((ready >> (virtual_lane * classes_ + hop_class) & 1) == 0) hop_class = hop_class + 1 == classes_ ? 0 : hop_class + 1;
+  port.next_class = static_cast<uint8_t>(hop_class + 1 == classes_ ? 0 : hop_class + 1);
+  const uint32_t lane_index = virtual_lane * classes_ + hop_class;
+  if (virtual_lanes_ > 1)
+    arbitration_.charge(port.arbitration, static_cast<int32_t>(packets_[first_waiting(lanes_[first + lane_index])].bytes));
+  return lane_index;
+}
+
+/// A lane has a packet and no credits for it: note since when, and ask to be woken by the first credits.
+void PacketEngine::starve(LaneId id, Lane& lane, const Port& port) {
+  if (!lane.is_stalled) {
+    lane.is_stalled = true;
+    stalled_since_[id] = now_;
+  }
+  if (lane.credit_head == kNil || lane.has_credit_event || port.is_down) return;
+  lane.has_credit_event = true;
+  push(credits_[lane.credit_head].time, EventKind::credit, id);
+}
+
+void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
+  Packet& p = packets_[packet];
+  Port& port = ports_[channel];
+  Lane& lane = lanes_[id];
+  const unsigned __int128 time = static_cast<unsigned __int128>(port.ps_per_byte) * p.bytes + port.fraction;
+  port.fraction = static_cast<uint32_t>(time);  // carried over, so that no rate drifts
+  const Ps end = now_ + static_cast<Ps>(time >> 32);
+  port.busy_until = end;
+  lane.credits -= static_cast<int32_t>(p.units);
+  lane.least_credits = std::min(lane.least_credits, lane.credits);
+  lane.bytes += p.bytes;
+  if (lane.is_stalled) {
+    lane.is_stalled = false;
+    stalled_[id] += now_ - stalled_since_[id];
+  }
+  ++counts_.packet_hops;
+
+  if (p.in == kNil) {
+    const MessageState& message = messages_[p.message];
+    port.feeder = source_of(message.message);
+    if ((p.flags & kLastPacket) != 0 && message.message.report_sent) push(end, EventKind::sent, p.message);
+  } else {
+    if (!fifos_.empty()) {
+      InputFifo& fifo = fifos_[p.in];
+      fifo.head = fifo.head == fifo.tail ? kNil : fifo_next_[packet];
+      if (fifo.head == kNil) fifo.tail = kNil;
+      fifo.state = InputFifo::State::sending;
+      fifo.output = channel;
+      port.feeder = kFifoFeeder | p.in;
+    }
+    return_credits(p.in, end, static_cast<int32_t>(p.units));
+  }
+  p.in = id;
+  if (port.to == static_cast<Vertex>(p.target) && (p.flags & kDetour) == 0) {
+    push(end + port.latency, EventKind::deliver, packet);
+  } else {
+    push(now_ + port.latency + ((uint64_t{port.head_delay} * p.bytes) >> 16), EventKind::arrive, packet);
+  }
+  if ((port.waiting_lanes != 0 || wants_done(port.feeder)) && !port.has_done_event) expect_done(port, channel);
+}
+
+/// Whether the source or input that a port's packet came from has something to do when it has left.
+bool PacketEngine::wants_done(uint32_t feeder) const {
+  if (feeder == kNil) return false;
+  return (feeder & kFifoFeeder) == 0 || fifos_[feeder & ~kFifoFeeder].head != kNil;
+}
+
+void PacketEngine::port_done(Channel channel) {
+  Port& port = ports_[channel];
+  const uint32_t feeder = port.feeder;
+  port.feeder = kNil;
+  if (feeder != kNil) {
+    // The port counts as taken while its feeder asks again, so that all who wait for it take part in the arbitration.
+    if ((feeder & kFifoFeeder) != 0) {
+      const LaneId input = feeder & ~kFifoFeeder;
+      fifos_[input].state = InputFifo::State::idle;
+      if (fifos_[input].head != kNil) ask_fifo(input, graph_[channel].from);
+    } else {
+      sources_[feeder].gates &= ~(uint64_t{1} << gate_of(channel));
+      inject(feeder);
+    }
+  }
+  port.has_done_event = false;
+  arbitrate(channel);
+}
+
+void PacketEngine::collect_credits(LaneId id, Lane& lane) {
+  while (lane.credit_head != kNil) {
+    const uint32_t index = lane.credit_head;
+    const Credit& credit = credits_[index];
+    if (credit.time > now_) return;
+    lane.credits += credit.units;
+    loads_[id] -= credit.units;
+    lane.credit_head = credit.next;
+    credits_.remove(index);
+  }
+}
+
+/// The buffer of a lane gets `units` free when a packet has left it; its sender learns that a wire latency later.
+void PacketEngine::return_credits(LaneId id, Ps leaves, int32_t units) {
+  Lane& lane = lanes_[id];
+  const uint32_t index = credits_.add();
+  Credit& credit = credits_[index];
+  credit.time = leaves + lane.wire_latency;
+  credit.units = units;
+  bool is_first = false;
+  if (lane.credit_head == kNil) {
+    is_first = true;
+    lane.credit_head = lane.credit_tail = index;
+  } else if (credits_[lane.credit_tail].time <= credit.time) {
+    credits_[lane.credit_tail].next = index;
+    lane.credit_tail = index;
+  } else {
+    uint32_t* link = &lane.credit_head;
+    while (credits_[*link].time <= credit.time) link = &credits_[*link].next;
+    is_first = link == &lane.credit_head;
+    credit.next = *link;
+    *link = index;
+  }
+  if (lane.waiting == 0 || (lane.has_credit_event && !is_first)) return;
+  const Port& port = ports_[lane.channel];
+  if (port.has_done_event || port.is_down || port.busy_until > now_) return;  // it will look itself
+  lane.has_credit_event = true;
+  push(credit.time, EventKind::credit, id);
+}
+
+void PacketEngine::arrive_in_fifo(uint32_t packet, Vertex at) {
+  const LaneId input = packets_[packet].in;
+  InputFifo& fifo = fifos_[input];
+  if (fifo_next_.size() <= packet) fifo_next_.resize(packet + 1, kNil);
+  fifo_next_[packet] = kNil;
+  if (fifo.tail == kNil) {
+    fifo.head = packet;
+  } else {
+    fifo_next_[fifo.tail] = packet;
+  }
+  fifo.tail = packet;
+  if (fifo.state == InputFifo::State::sending) {
+    Port& port = ports_[fifo.output];
+    const bool still_sends = port.feeder == (kFifoFeeder | input) && (port.has_done_event || port.busy_until > now_);
+    if (still_sends) {
+      if (!port.has_done_event) expect_done(port, fifo.output);
+      return;
+    }
+    fifo.state = InputFifo::State::idle;
+  }
+  if (fifo.state == InputFifo::State::idle) ask_fifo(input, at);
+}
+
+/// The first packet of an input queue asks for an output; those behind it wait for it.
+void PacketEngine::ask_fifo(LaneId input, Vertex at) {
+  fifos_[input].state = InputFifo::State::asking;
+  forward(fifos_[input].head, at, graph_.in_slot(lanes_[input].channel));
+}
+
+}  // namespace plumb::sim
