@@ -24,8 +24,7 @@ struct Range {
   T max;
 };
 
-/// A number of hardware with where it comes from: "datasheet NAME", "measured TRACE", "paper REF" or "assumed
-/// WHY".
+/// A number of hardware with where it comes from: "datasheet NAME", "measured TRACE", "paper REF", ...
 template <class T>
 struct Sourced {
   T value{};
@@ -42,9 +41,9 @@ class ConfigList;
 /// A mapping of a configuration file. Cheap to copy: a view into its ConfigFile, which must outlive it.
 ///
 /// Every reading member marks the key as known. On a problem (missing key, wrong type, no unit, out of range,
-/// name not in a choice) it records the problem with its position and returns the fallback or a default
-/// value, so that reading goes on and all problems of the file are found. Keys left unread are reported by
-/// ConfigFile::finish().
+/// name not in a choice) it records the problem with its position and returns the fallback, or else the lower
+/// bound, the first choice or nothing, so that reading goes on and all problems of the file are found. Keys
+/// left unread are reported by ConfigFile::finish().
 class ConfigMap {
  public:
   bool has(std::string_view key) const;
@@ -74,8 +73,7 @@ class ConfigMap {
   template <class T>
   Sourced<T> sourced(std::string_view key, Range<T> range, Sourced<T> fallback);
 
-  /// The value of the pair whose name stands in the file. The message of a wrong one lists the names and the
-  /// nearest.
+  /// The value of the pair whose name stands in the file. A wrong name is answered with all names.
   template <class E>
   E choice(std::string_view key, const std::vector<std::pair<std::string_view, E>>& names) {
     return names[choice_index(key, first_names(names), std::nullopt)].second;
@@ -137,19 +135,20 @@ class ConfigList {
  private:
   friend class ConfigMap;
   ConfigList(detail::ConfigState* state, detail::ConfigNode* node) : state_(state), node_(node) {}
+  detail::ConfigNode& element(size_t i) const;
   detail::ConfigState* state_;
   detail::ConfigNode* node_;
 };
 
 /// One YAML document. Refused when it is parsed: syntax errors, a second document, a duplicate key (both
-/// lines are named), a merge key (<<), an anchor or alias, a tag, a non-scalar key. These throw at once with
-/// all that was found.
+/// lines are named), a merge key (<<), an anchor or alias, a tag, a non-scalar key, more than 64 levels, 64
+/// MiB or a million values, bytes that are no UTF-8 text. These throw at once with all that was found.
 class ConfigFile {
  public:
   /// Reads a file; a missing or unreadable one is Error(usage) that names the path.
   static ConfigFile load(const std::string& path);
   /// Parses text; `name` stands for the file in messages.
-  static ConfigFile parse(std::string text, std::string name);
+  static ConfigFile parse(std::string_view text, std::string name);
 
   ConfigFile(ConfigFile&&) noexcept;
   ConfigFile& operator=(ConfigFile&&) noexcept;
@@ -162,8 +161,10 @@ class ConfigFile {
   /// known name).
   void finish();
 
-  /// Applies "a.b.c=value" to the document before reading: sweeps and --set. Throws Error(usage) on a bad
-  /// form.
+  /// Applies "a.b.c=value" to the document before root(): sweeps and --set. The value is YAML; it replaces
+  /// the key's value or is added, with the mappings on its way. Later problems point into the assignment, as
+  /// file "<set>". Throws Error(usage) on a bad form, a bad value, or a path through something else than
+  /// mappings.
   void set(std::string_view assignment);
 
  private:

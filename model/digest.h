@@ -1,6 +1,7 @@
 // A 128-bit digest of plain data, the same on every machine (XXH3 of little-endian fields).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,15 +21,21 @@ std::string to_string(const Digest& digest);
 /// Reads 32 hexadecimal digits; throws Error(usage) otherwise.
 Digest parse_digest(std::string_view text);
 
-/// Feeds values to a digest, integers as 8 little-endian bytes.
+/// Feeds values to a digest: an int64_t or a double (IEEE 754, -0 as 0) as 8 little-endian bytes, text and
+/// arrays by their length (8 bytes) and then their elements.
 class DigestBuilder {
  public:
   DigestBuilder();
   ~DigestBuilder();
   DigestBuilder& add(int64_t value);
+  template <std::integral T>
+  DigestBuilder& add(T value) {
+    return add(static_cast<int64_t>(value));
+  }
   DigestBuilder& add(double value);
-  DigestBuilder& add(std::string_view text);  // length first
-  DigestBuilder& add(std::span<const int32_t> values);
+  DigestBuilder& add(std::string_view text);
+  DigestBuilder& add(std::span<const int32_t> values);  // 4 bytes each
+  /// The digest of all that was fed so far; more may follow.
   Digest finish() const;
 
  private:

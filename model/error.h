@@ -4,13 +4,14 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 namespace plumb {
 
-/// A place in a text file; line and column count from 1, 0 = unknown.
+/// A place in a text file; line and column (in bytes) count from 1, 0 = unknown.
 struct Location {
   std::string file;
   int line = 0;
@@ -48,11 +49,15 @@ struct Problem {
   Location where;
   std::string message;
   std::string source_line;  // empty when unknown
-  int length = 1;           // characters to underline from where.column
+  int length = 1;           // bytes to underline from where.column, up to the end of the line
 };
 
+/// Orders problems by file (in order of first appearance), line and column; equal places keep their order.
+void sort_by_position(std::vector<Problem>& problems);
+
 /// Renders "file:line:column: error: message", the source line and a caret line, for every problem, in order
-/// of position. At most 20 problems of a file are shown in full; the rest are counted.
+/// of position, without a newline at the end. At most 20 problems of a file are shown in full; the rest are
+/// counted.
 std::string render(const std::vector<Problem>& problems);
 
 /// All problems of one or several input files; what() is render(problems()). Kind: usage.
@@ -71,8 +76,9 @@ template <class... Args>
   throw Error(ErrorKind::usage, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Returns the known name nearest to `name` by edit distance when it is near enough to be a typing error,
-/// else "".
+/// Returns the known name nearest to `name` when it is near enough to be a typing error, else "". Near
+/// enough: edits (a swap of neighbours is one) <= max(1, length of name / 3); of equally near names the
+/// first.
 std::string nearest_name(std::string_view name, const std::vector<std::string_view>& known);
 
 [[noreturn]] void check_failed(const char* condition, const char* file, int line, const std::string& message);

@@ -57,12 +57,59 @@ PLUMB_HD constexpr TokenLayout token_layout(const TokenParts& parts) {
   return out;
 }
 
+/// A row area of `owners` equal parts of `rows` rows each, owner-major: its bytes, and where row `row` of
+/// `owner` starts. 8 owners, 4096 rows of 14464 bytes: 473 956 352 bytes. Exact while the product stays below
+/// 2^63; sizes that a user chooses go through buffers.h, which refuses larger ones.
+PLUMB_HD constexpr int64_t area_bytes(int64_t owners, int64_t rows, int64_t row_bytes) {
+  return owners * rows * row_bytes;
+}
+PLUMB_HD constexpr int64_t row_offset(int64_t owner, int64_t row, int64_t rows, int64_t row_bytes) {
+  return (owner * rows + row) * row_bytes;
+}
+
+/// Rows a rank can receive at most: T_max * R, and R * T_max * min(K, L) + (A - 1) * L rounded up to A when
+/// expanded (one row per token and local expert, each expert's rows padded to A). R 2, T_max 16, K 4, L 2, A
+/// 4: 32 and 72.
+PLUMB_HD constexpr int64_t worst_case_rows(int32_t ranks, int32_t max_tokens) {
+  return int64_t{ranks} * max_tokens;
+}
+struct ExpandCase {
+  int32_t ranks = 1;
+  int32_t max_tokens = 0;
+  int32_t topk = 1;
+  int32_t local_experts = 1;
+  int32_t alignment = 1;
+};
+PLUMB_HD constexpr int64_t worst_case_expanded_rows(const ExpandCase& in) {
+  const int64_t per_token = in.topk < in.local_experts ? in.topk : in.local_experts;
+  const int64_t padding = (int64_t{in.alignment} - 1) * in.local_experts;
+  return round_up(worst_case_rows(in.ranks, in.max_tokens) * per_token + padding, in.alignment);
+}
+
 /// Bytes of the counts that one rank sends one destination before a dispatch: rows for the rank, then rows
 /// for each of its experts, 8 bytes each. Source: DeepEP workspace words (8 bytes a count).
 PLUMB_HD constexpr int64_t notify_bytes(int32_t local_experts) { return 8 * (1 + int64_t{local_experts}); }
 
 /// Bytes of one signal, flag or doorbell write.
 inline constexpr int64_t kSignalBytes = 8;
+
+/// A count as it crosses memory: v is stored as -v - 1, so that zeroed memory reads "not there yet". 5 is
+/// stored as -6; memory 0 decodes to -1. is_ready: the decoded value is a count.
+PLUMB_HD constexpr int64_t encode_count(int64_t count) { return -count - 1; }
+PLUMB_HD constexpr int64_t decode_count(int64_t stored) { return -stored - 1; }
+PLUMB_HD constexpr bool is_ready(int64_t stored) { return decode_count(stored) >= 0; }
+
+/// One 64-bit word in which contributors add up their counts: the upper half counts contributors, the lower
+/// half holds the sum (below 2^32). Words are added: 3, 0 and 7 give 3 * 2^32 + 10 = 12 884 901 898.
+PLUMB_HD constexpr uint64_t reduction_word(uint32_t count) { return (uint64_t{1} << 32) + count; }
+PLUMB_HD constexpr uint32_t contributors(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+PLUMB_HD constexpr uint32_t reduced_sum(uint64_t word) { return static_cast<uint32_t>(word); }
+
+/// Bytes that DeepEP's benchmark counts per received row: hidden, scales, K ids of 8 bytes, K weights of 4
+/// bytes. H 7168, K 8: fp8 7488, bf16 14432. Not what travels: that is TokenLayout::record_bytes.
+PLUMB_HD constexpr int64_t bench_row_bytes(int64_t hidden_bytes, int64_t scale_bytes, int32_t topk) {
+  return hidden_bytes + scale_bytes + 12 * int64_t{topk};
+}
 
 /// Message sizes of DeepEP V1's low-latency kernels. Dispatch fp8: 16 + H + 4 ceil(H/128), bf16: 16 + 2H;
 /// combine: 2H. Source: DeepEP csrc/legacy/config.hpp and docs/legacy.md (7408 and 14336 at H 7168).
@@ -92,6 +139,30 @@ PLUMB_HD constexpr TokenLayout low_latency_combine_layout(int32_t hidden) {
   out.scales = out.expert_ids = out.weights = out.source = out.links = kAbsent;
   out.record_bytes = out.hidden_bytes;
   return out;
+}
+
+/// What the buffers of the low-latency kernels reserve per message: the larger type in dispatch; 4 bytes per
+/// 128 channels (LogFMT minimum and maximum) beside each bf16 row in combine. H 7168: 14352 and 14560.
+/// Requires H % 128 == 0.
+PLUMB_HD constexpr int64_t low_latency_dispatch_slot_bytes(int32_t hidden) {
+  const int64_t fp8 = low_latency_dispatch_bytes(hidden, true);
+  const int64_t bf16 = low_latency_dispatch_bytes(hidden, false);
+  return fp8 > bf16 ? fp8 : bf16;
+}
+PLUMB_HD constexpr int64_t low_latency_combine_slot_bytes(int32_t hidden) {
+  return low_latency_combine_bytes(hidden) + 4 * (hidden / 128);
+}
+
+/// Row of an engram table, slot of a pipeline-parallel ring, and one gathered tensor of an all-gather
+/// session: the raw bytes rounded up to 32. Engram H 100, 1 byte each: 128.
+PLUMB_HD constexpr int64_t engram_row_bytes(int32_t hidden, int32_t element_bytes) {
+  return round_up(int64_t{hidden} * element_bytes, kRecordAlignment);
+}
+PLUMB_HD constexpr int64_t ring_slot_bytes(int64_t tensor_bytes) {
+  return round_up(tensor_bytes, kRecordAlignment);
+}
+PLUMB_HD constexpr int64_t gather_bytes(int32_t ranks, int64_t elements, int32_t element_bytes) {
+  return round_up(ranks * elements * element_bytes, kRecordAlignment);
 }
 
 }  // namespace plumb

@@ -22,7 +22,8 @@ struct LedgerEntry {
 class Ledger {
  public:
   Ledger() = default;
-  explicit Ledger(std::vector<LedgerEntry> entries);  // sorts and merges
+  /// Sorts and merges. Throws LogicError for a negative sum or one above 2^63.
+  explicit Ledger(std::vector<LedgerEntry> entries);
 
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   LedgerEntry total() const;  // of all phases; phase, src, dst are 0
@@ -33,10 +34,12 @@ class Ledger {
   std::vector<LedgerEntry> entries_;
 };
 
-/// What the plan's put, get, copy and reduce ops add up to.
+/// What the plan's put, get, copy and reduce ops add up to; wait, barrier and compute move nothing. Takes one
+/// sort.
 Ledger account(const Plan& plan);
 
-/// The first `limit` differences, one line each, naming phase, pair, expected and measured; empty when equal.
+/// The first `limit` differences, one line each, naming phase, pair, expected and measured, and the number of
+/// the others; empty when equal.
 std::string difference(const Plan& plan, const Ledger& expected, const Ledger& measured, int limit = 10);
 
 }  // namespace plumb

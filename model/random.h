@@ -2,9 +2,13 @@
 // same numbers, on every machine. Independent streams keep routing, workload and faults apart.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace plumb {
+
+/// One step of SplitMix64 (Steele, Lea and Flood, 2014): advances `state` and returns the mixed value.
+uint64_t split_mix(uint64_t& state);
 
 /// Purposes that draw from streams of their own, so that a change of one leaves the others alone.
 enum class RandomStream : uint64_t {
@@ -23,6 +27,8 @@ enum class RandomStream : uint64_t {
 class Random {
  public:
   Random(uint64_t seed, RandomStream stream, uint64_t index = 0);
+  /// Starts from a raw state, for the published test vectors. Requires that not all four words are 0.
+  explicit Random(const std::array<uint64_t, 4>& state);
 
   uint64_t next();
   /// Uniform in [0, bound), unbiased. Requires bound > 0.
@@ -31,7 +37,7 @@ class Random {
   double uniform();
 
  private:
-  uint64_t state_[4];
+  std::array<uint64_t, 4> state_;
 };
 
 }  // namespace plumb

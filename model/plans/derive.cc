@@ -117,7 +117,8 @@ Plan append(const Plan& first, const Plan& second, Phase between) {
               second.grouping().ranks);
   Plan out(second.program(), second.grouping());
   PlanCopy copy_first(first, out);
-  // Phases stay in topological order, so the compute phase stands before those of `second`, whose regions follow.
+  // Phases stay in topological order, so the compute phase stands before those of `second`, whose regions
+  // follow.
   if (const auto region = second.find_region("expert_out"))
     between.to = static_cast<RegionId>(first.regions().size() + *region);
   const PhaseId compute = out.add_phase(std::move(between));

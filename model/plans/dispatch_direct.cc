@@ -23,6 +23,7 @@ class DirectBuilder {
         copy_items_(static_cast<size_t>(input.shape.ranks)) {}
 
   Plan build() {
+    reserve();
     add_phases();
     if (protocol_.enter_barrier) enter_ = add_barrier_ops(plan_, enter_phase_, false, [](Rank, auto&) {});
     if (!in_.program.cached) notify();
@@ -40,6 +41,14 @@ class DirectBuilder {
  private:
   static size_t at(int64_t i) { return static_cast<size_t>(i); }
   int32_t ranks() const { return in_.shape.ranks; }
+
+  /// Room for an op of counts and an op of rows per pair, and for their edges; pages that stay empty cost
+  /// nothing.
+  void reserve() {
+    const int64_t pairs = int64_t{ranks()} * ranks();
+    const int64_t exchanges = in_.program.cached ? 0 : places_directly_ && !shares_table_ ? 2 : 1;
+    plan_.reserve((1 + exchanges) * pairs + 8 * ranks(), (2 + 2 * exchanges) * pairs + 8 * ranks(), 0);
+  }
 
   void add_phases() {
     const int32_t sms = in_.program.num_sms;
@@ -149,8 +158,6 @@ class DirectBuilder {
     std::vector<std::vector<FinalRow>> landing(at(ranks()));  // per destination, by token; items only
     std::vector<std::vector<Copy>> by_destination(at(ranks()));
     std::vector<int32_t> count(at(ranks()));
-    if (!in_.items)
-      plan_.reserve(static_cast<int64_t>(plan_.ops().size()) + int64_t{ranks()} * (ranks() + 4), 0, 0);
     for (Rank s = 0; s < ranks(); ++s) {
       in_.routing.rows(s, table);
       list_copies(in_.shape, table, copies);

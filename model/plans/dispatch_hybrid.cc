@@ -27,6 +27,8 @@ class HybridBuilder {
         places_directly_(input.program.placement == RowPlacement::direct),
         rows_(input),
         plan_(input.program, input.grouping),
+        node_rows_(at(input.grouping.nodes())),
+        by_node_(at(input.grouping.nodes())),
         rail_(at(ranks())),
         rail_rows_(at(ranks())),
         forward_count_(at(ranks()) * at(input.grouping.scaleup)),
@@ -176,20 +178,23 @@ class HybridBuilder {
     std::vector<int32_t> table;
     std::vector<Copy> copies;
     for (Rank s = 0; s < ranks(); ++s) {
+      const int32_t own_node = grouping().node(s);
       in_.routing.rows(s, table);
       list_copies(in_.shape, table, copies);
-      std::vector<std::vector<std::pair<int32_t, int8_t>>> by_node(at(grouping().nodes()));  // token, lane
+      std::fill(node_rows_.begin(), node_rows_.end(), 0);
+      for (auto& rows : by_node_) rows.clear();
       int32_t staged = 0;
       int32_t last_staged = kNone;
       for (size_t begin = 0; begin < copies.size();) {
         size_t end = begin;  // copies of one token to one node
         const int32_t node = grouping().node(copies[begin].dst);
+        const Rank node_end = grouping().rank(node + 1, 0);
         int8_t lane = 0;
-        while (end < copies.size() && copies[end].token == copies[begin].token &&
-               grouping().node(copies[end].dst) == node)
+        while (end < copies.size() && copies[end].token == copies[begin].token && copies[end].dst < node_end)
           lane = std::max(lane, copies[end++].lane);
-        by_node[at(node)].push_back({copies[begin].token, lane});
-        if (node != grouping().node(s) && last_staged != copies[begin].token) {
+        ++node_rows_[at(node)];
+        if (in_.items) by_node_[at(node)].push_back({copies[begin].token, lane});
+        if (node != own_node && last_staged != copies[begin].token) {
           ++staged;
           last_staged = copies[begin].token;
         }
@@ -197,7 +202,7 @@ class HybridBuilder {
                             std::span(copies).subspan(begin, end - begin), table);
         begin = end;
       }
-      add_rail_ops(s, by_node, staged);
+      add_rail_ops(s, staged);
     }
   }
 
@@ -217,8 +222,7 @@ class HybridBuilder {
     }
   }
 
-  void add_rail_ops(Rank s, const std::vector<std::vector<std::pair<int32_t, int8_t>>>& by_node,
-                    int32_t staged) {
+  void add_rail_ops(Rank s, int32_t staged) {
     std::vector<Dep> gate;
     if (gates_rail())
       gate.push_back({counts_[at(s)], On::arrived});
@@ -227,17 +231,17 @@ class HybridBuilder {
     OpId stage = kNone;
     if (staged > 0) {
       Op op = row_op(plan_, stage_phase_, s, s, staged);
-      if (in_.items) op.first_item = add_stage_items(s, by_node);
+      if (in_.items) op.first_item = add_stage_items(s);
       stage = plan_.add(op, gate);
     }
     for (int32_t n = 0; n < grouping().nodes(); ++n) {
-      const auto& rows = by_node[at(n)];
-      if (rows.empty()) continue;
+      if (node_rows_[at(n)] == 0) continue;
+      const auto& rows = by_node_[at(n)];
       const bool is_own = n == grouping().node(s);
       const Rank f = grouping().rank(n, grouping().local(s));
-      Op op = row_op(plan_, is_own ? bypass_phase_ : rail_phase_, s, f, static_cast<int32_t>(rows.size()));
+      Op op = row_op(plan_, is_own ? bypass_phase_ : rail_phase_, s, f, node_rows_[at(n)]);
       int32_t slot = rail_rows_[at(f)] - op.rows;
-      for (size_t i = 0; in_.items && i < rows.size(); ++i) {
+      for (size_t i = 0; i < rows.size(); ++i) {
         const int32_t item = plan_.add_item({.src_slot = rows[i].first, .dst_slot = slot++}, rows[i].second);
         if (i == 0) op.first_item = item;
       }
@@ -246,11 +250,11 @@ class HybridBuilder {
     }
   }
 
-  int32_t add_stage_items(Rank s, const std::vector<std::vector<std::pair<int32_t, int8_t>>>& by_node) {
+  int32_t add_stage_items(Rank s) {
     std::vector<int32_t> tokens;
     for (int32_t n = 0; n < grouping().nodes(); ++n)
       if (n != grouping().node(s))
-        for (const auto& [token, lane] : by_node[at(n)]) tokens.push_back(token);
+        for (const auto& [token, lane] : by_node_[at(n)]) tokens.push_back(token);
     std::sort(tokens.begin(), tokens.end());
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     int32_t first = kNone;
@@ -349,10 +353,12 @@ class HybridBuilder {
       offsets_phase_{}, placed_phase_{}, stage_phase_{}, bypass_phase_{}, rail_phase_{}, forward_phase_{},
       flush_phase_{};
   std::vector<OpId> enter_, counts_, placed_, flush_;  // [ranks], empty when the protocol has no such step
-  std::vector<std::vector<Dep>> rail_;                 // [forwarder]: its arrivals
-  std::vector<int32_t> rail_rows_;                     // [forwarder]: rows in rail_receive so far
-  std::vector<int32_t> forward_count_;                 // [forwarder][scaleup]
-  std::vector<std::vector<Forwarded>> forwarded_;      // [forwarder], in order of arrival; items only
+  std::vector<int32_t> node_rows_;                     // [node]: rows of the current source
+  std::vector<std::vector<std::pair<int32_t, int8_t>>> by_node_;  // [node]: its tokens and lanes; items only
+  std::vector<std::vector<Dep>> rail_;                            // [forwarder]: its arrivals
+  std::vector<int32_t> rail_rows_;                                // [forwarder]: rows in rail_receive so far
+  std::vector<int32_t> forward_count_;                            // [forwarder][scaleup]
+  std::vector<std::vector<Forwarded>> forwarded_;  // [forwarder], in order of arrival; items only
   std::vector<std::vector<std::vector<FinalRow>>> final_rows_;  // beside forwarded_
   std::vector<OpId> first_forward_;                             // [ranks + 1]
   std::vector<std::vector<Dep>> arrivals_;                      // [destination]: its forward ops

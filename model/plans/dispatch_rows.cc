@@ -64,15 +64,18 @@ FinalRows::FinalRows(const BuildInput& input, bool expand, int32_t alignment)
 
 std::span<const FinalRow> FinalRows::next(const Copy& copy, std::span<const int32_t> choices) {
   const int32_t row = received_[static_cast<size_t>(copy.dst)]++;
+  if (!expand_) {
+    plain_ = {.row = row, .lane = copy.lane};
+    return {&plain_, 1};
+  }
   scratch_.clear();
-  if (!expand_) scratch_.push_back({.row = row, .lane = copy.lane});
   const ExpertId first = copy.dst * shape_.local_experts();
   for (size_t k = 0; k < choices.size(); ++k) {
     const ExpertId e = choices[k];
     if (e < first || e >= first + shape_.local_experts()) continue;
     ++selections_[static_cast<size_t>(copy.dst)];
     const int32_t position = expert_count_[static_cast<size_t>(e)]++;
-    if (expand_ && !expert_begin_.empty())
+    if (!expert_begin_.empty())
       scratch_.push_back(
           {.row = expert_begin_[static_cast<size_t>(e)] + position, .lane = static_cast<int8_t>(k)});
   }

@@ -57,6 +57,7 @@ class FinalRows {
   std::vector<int32_t> selections_;    // [ranks]
   std::vector<int32_t> expert_count_;  // [experts], so far
   std::vector<int32_t> expert_begin_;  // [experts], first row of its group; empty when rows are not needed
+  FinalRow plain_;
   std::vector<FinalRow> scratch_;
 };
 

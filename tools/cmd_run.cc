@@ -1,0 +1,150 @@
+// plumb run: every point of an experiment on its executors, lined up in one table.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "model/error.h"
+#include "tools/command.h"
+#include "tools/output.h"
+#include "tools/point.h"
+#include "tools/process_pool.h"
+#include "tools/table.h"
+
+namespace plumb {
+namespace {
+
+struct Options {
+  std::string experiment;
+  std::vector<std::string> on;
+  std::vector<std::string> set;
+  std::string folder;
+  std::string dump;
+  std::string csv;
+  int32_t jobs = 0;
+  bool json = false;
+};
+
+std::string prefix_of(size_t point, size_t points) { return points == 1 ? "" : fmt::format("point{}-", point); }
+
+/// One line per point, executor and phase.
+Table phase_table(const Json& points) {
+  Table table({"point", "executor", "phase", "time_us", "lower_us", "bottleneck", "messages", "bytes", "ledger_ok"});
+  for (const Json& point : points)
+    for (const Json& executor : point.value("executors", Json::array())) {
+      const auto add = [&](const Json& row, const std::string& name) {
+        table.add({point["label"], executor["name"], name, number(row["time_us"]), number(row["lower_us"]),
+                   row["bottleneck"], std::to_string(row["messages"].get<int64_t>()),
+                   std::to_string(row["bytes"].get<int64_t>()), executor["ledger_ok"].get<bool>() ? "yes" : "no"});
+      };
+      for (const Json& phase : executor["phases"]) add(phase, phase["name"]);
+      add(executor, "total");
+    }
+  return table;
+}
+
+std::string cell(const Json& executor) {
+  if (executor["name"] == "host") return executor["ledger_ok"].get<bool>() ? "bytes ok" : "BYTES DIFFER";
+  return number(executor["time_us"]);
+}
+
+/// The three-way table: one line per point, a column per executor, the published figure and the errors.
+std::string lineup(const Json& points, const std::vector<std::string>& on) {
+  std::vector<std::string> header = {"point", "ranks"};
+  for (const std::string& name : on) header.push_back(name == "host" ? "host" : name + " us");
+  header.insert(header.end(), {"published us", "row"});
+  for (const std::string& name : on)
+    if (name != "host") header.push_back(name + " error");
+  Table table(header);
+  for (const Json& point : points) {
+    if (point.contains("error")) continue;
+    Json published = point["published"];
+    if (published.empty()) published.push_back(nullptr);
+    for (const Json& row : published) {
+      std::vector<std::string> cells = {point["label"].get<std::string>().empty() ? "all" : point["label"].get<std::string>(),
+                                        std::to_string(point["ranks"].get<int32_t>())};
+      for (const Json& executor : point["executors"]) cells.push_back(cell(executor));
+      cells.push_back(row.is_null() ? "-" : number(row["published_us"]));
+      cells.push_back(row.is_null() ? "-" : row["id"].get<std::string>());
+      for (const std::string& name : on)
+        if (name != "host")
+          cells.push_back(row.is_null() || !row["error"].contains(name) ? "-" : percent(row["error"][name]));
+      table.add(cells);
+    }
+  }
+  return table.text();
+}
+
+Json run_all(const Options& options, const std::vector<Experiment>& experiments, int& exit_code) {
+  const auto results = run_pieces(static_cast<int32_t>(experiments.size()), options.jobs, experiments.front().name,
+                                  [&](int32_t i) {
+                                    const auto index = static_cast<size_t>(i);
+                                    const std::string prefix = prefix_of(index, experiments.size());
+                                    return run_point(experiments[index], {.trace_folder = options.folder,
+                                                                          .dump_folder = options.dump,
+                                                                          .prefix = prefix})
+                                        .dump();
+                                  });
+  Json points = Json::array();
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].error.empty()) {
+      points.push_back(Json::parse(results[i].text));
+      continue;
+    }
+    exit_code = std::max(exit_code, results[i].exit_code);
+    std::fprintf(stderr, "plumb: error: %s%s%s\n", experiments[i].label.c_str(), experiments[i].label.empty() ? "" : ": ",
+                 results[i].error.c_str());
+    points.push_back({{"label", experiments[i].label}, {"error", results[i].error}, {"exit_code", results[i].exit_code}});
+  }
+  return points;
+}
+
+int run(const Options& options) {
+  if (!options.folder.empty()) check_writable_folder(options.folder);
+  if (!options.csv.empty()) check_writable_file(options.csv);
+  auto experiments = read_experiments(options.experiment, options.set);
+  if (!options.on.empty())
+    for (Experiment& e : experiments) e.run.on = options.on;
+  if (!options.dump.empty() && experiments.size() != 1)
+    fail_usage("--dump takes one point, '{}' has {}; choose with --set", options.experiment, experiments.size());
+
+  int exit_code = 0;
+  const Json points = run_all(options, experiments, exit_code);
+  Json out = {{"schema", "plumb.run/1"}, {"experiment", experiments.front().name}, {"complete", exit_code == 0}};
+  if (points.front().contains("digest")) {
+    out["digest"] = points.front()["digest"];
+    out["executors"] = points.front()["executors"];
+  }
+  for (const Json& point : points)
+    for (const Json& executor : point.value("executors", Json::array()))
+      if (!executor["ledger_ok"].get<bool>()) exit_code = std::max(exit_code, static_cast<int>(ErrorKind::mismatch));
+  out["points"] = points;
+  for (Json& point : out["points"]) point.erase("table");
+
+  if (!options.csv.empty()) write_file(options.csv, phase_table(points).csv());
+  if (!options.folder.empty()) write_file(options.folder + "/result.json", out.dump(2) + "\n");
+  if (options.json) {
+    std::printf("%s\n", out.dump(2).c_str());
+    return exit_code;
+  }
+  if (points.size() == 1 && points.front().contains("table"))
+    std::printf("%s\n", points.front()["table"].get<std::string>().c_str());
+  std::printf("%s", lineup(points, experiments.front().run.on).c_str());
+  return exit_code;
+}
+
+}  // namespace
+
+Action configure_run(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("experiment", options->experiment, "experiment file")->required();
+  app.add_option("--on", options->on, "executors: host, analytic, sim, cuda")->delimiter(',');
+  app.add_option("--set", options->set, "override a key, e.g. shape.topk=4")->take_all();
+  app.add_option("-o,--out", options->folder, "write traces and result.json to this folder");
+  app.add_option("--dump", options->dump, "write the rows that the host run delivered to this folder");
+  app.add_option("--csv", options->csv, "write phases, times and bytes to this file");
+  app.add_option("--jobs", options->jobs, "points at a time, 0 = one per core");
+  app.add_flag("--json", options->json, "print the result as JSON");
+  return [options] { return run(*options); };
+}
+
+}  // namespace plumb

@@ -1,0 +1,164 @@
+// One experiment point: plan once, run every executor on it, compare.
+#include "tools/point.h"
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+
+#include "model/analytic.h"
+#include "model/compare.h"
+#include "model/error.h"
+#include "model/host.h"
+#include "model/host_dump.h"
+#include "model/validate.h"
+#include "tools/output.h"
+
+namespace plumb {
+namespace {
+
+bool needs_rows(const Experiment& e) {
+  const auto& on = e.run.on;
+  const bool moves = std::find(on.begin(), on.end(), "host") != on.end() || std::find(on.begin(), on.end(), "cuda") != on.end();
+  return moves || !e.program.multiple_reduction;
+}
+
+struct Context {
+  const Experiment& experiment;
+  const Routing& routing;
+  const Fabric& fabric;
+  const PointOptions& options;
+};
+
+Trace run_host(const Context& c, const Plan& plan) {
+  HostExecutor host({.shape = c.experiment.shape,
+                     .routing = c.routing,
+                     .seed = c.experiment.run.seed,
+                     .expert = c.experiment.run.expert,
+                     .values = {},
+                     .options = c.experiment.run.host});
+  Trace trace = host.run(plan);
+  if (!c.options.dump_folder.empty()) dump(host, c.options.dump_folder);
+  return trace;
+}
+
+Trace run_executor(const Context& c, const Plan& plan, const std::string& name) {
+  if (name == "host") return run_host(c, plan);
+  if (name == "analytic") return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
+  throw Error(ErrorKind::environment, fmt::format("executor '{}' is not in this build; there are: host, analytic", name));
+}
+
+double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
+
+Json executor_json(const Plan& plan, const Trace& trace, const Ledger& expected) {
+  Json phases = Json::array();
+  for (size_t p = 0; p < plan.phases().size(); ++p) {
+    const LedgerEntry moved = trace.ledger.total(static_cast<PhaseId>(p));
+    const PhaseTime time = p < trace.phase_times.size() ? trace.phase_times[p] : PhaseTime{};
+    phases.push_back({{"name", plan.phases()[p].name},
+                      {"time_us", microseconds_or_nan(time.time)},
+                      {"lower_us", microseconds_or_nan(time.lower)},
+                      {"bottleneck", time.bottleneck},
+                      {"messages", moved.messages},
+                      {"bytes", moved.bytes}});
+  }
+  const LedgerEntry total = trace.ledger.total();
+  return {{"name", trace.header.executor},
+          {"time_us", microseconds_or_nan(trace.total)},
+          {"lower_us", microseconds_or_nan(trace.lower)},
+          {"bottleneck", trace.bottleneck},
+          {"clock", trace.header.clock},
+          {"messages", total.messages},
+          {"bytes", total.bytes},
+          {"ledger_ok", trace.ledger == expected},
+          {"phases", phases}};
+}
+
+void write_trace(const PointOptions& options, const Trace& trace) {
+  if (options.trace_folder.empty()) return;
+  std::ostringstream text;
+  write_csv(text, trace);
+  write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
+}
+
+Json published_json(const Experiment& e, const std::vector<Trace>& traces) {
+  Json rows = Json::array();
+  for (const std::string& id : e.published) {
+    const LinedUp lined_up = line_up(id, e.shape, make_routing(e), e.grouping(), e.program.kind);
+    Json row = {{"id", id}, {"unit", lined_up.unit}, {"published", lined_up.published}, {"published_us", lined_up.published_us}};
+    for (const Trace& trace : traces) {
+      if (trace.total.value <= 0) continue;
+      const double predicted = lined_up.in_unit(trace.total);
+      row["predicted"][trace.header.executor] = predicted;
+      row["error"][trace.header.executor] = predicted / lined_up.published - 1;
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Json plan_json(const Plan& plan, int64_t max_ops) {
+  const Ledger ledger = account(plan);
+  Json out = {{"schema", "plumb.plan/1"},
+              {"digest", to_string(plan.digest())},
+              {"program", to_string(plan.program())},
+              {"ranks", plan.grouping().ranks},
+              {"scaleup", plan.grouping().scaleup},
+              {"ops_count", plan.ops().size()},
+              {"messages", ledger.total().messages},
+              {"bytes", ledger.total().bytes}};
+  for (size_t p = 0; p < plan.phases().size(); ++p) {
+    const Phase& phase = plan.phases()[p];
+    const LedgerEntry moved = ledger.total(static_cast<PhaseId>(p));
+    out["phases"].push_back({{"name", phase.name}, {"engine", to_string(phase.engine)}, {"sms", phase.sms},
+                             {"row_bytes", phase.row_bytes}, {"messages", moved.messages}, {"bytes", moved.bytes}});
+  }
+  out["ledger"] = Json::array();
+  for (const LedgerEntry& e : ledger.entries())
+    out["ledger"].push_back({{"phase", plan.phases()[e.phase].name}, {"src", e.src}, {"dst", e.dst},
+                             {"messages", e.messages}, {"bytes", e.bytes}});
+  if (static_cast<int64_t>(plan.ops().size()) > max_ops) return out;
+  out["ops"] = Json::array();
+  for (OpId id = 0; id < static_cast<OpId>(plan.ops().size()); ++id) {
+    const Op& op = plan.ops()[static_cast<size_t>(id)];
+    Json on = Json::array();
+    for (const Dep& dep : plan.deps(id)) on.push_back({{"op", dep.op}, {"event", to_string(dep.on)}});
+    out["ops"].push_back({{"kind", to_string(op.kind)}, {"link", to_string(op.link)}, {"class", op.traffic_class},
+                          {"phase", plan.phases()[op.phase].name}, {"src", op.src}, {"dst", op.dst},
+                          {"messages", op.messages}, {"rows", op.rows}, {"bytes", op.bytes}, {"on", on}});
+  }
+  return out;
+}
+
+Json run_point(const Experiment& e, const PointOptions& options) {
+  const Routing routing = make_routing(e);
+  const Plan plan = make_plan(e, routing, needs_rows(e));
+  const Ledger expected = account(plan);
+  const Fabric fabric = build_fabric(e.machine);
+  const Context context{e, routing, fabric, options};
+
+  std::vector<Trace> traces;
+  Json executors = Json::array();
+  for (const std::string& name : e.run.on) {
+    Trace trace = run_executor(context, plan, name);
+    trace.header.machine = e.machine.name;
+    trace.header.seed = e.routing.seed;
+    executors.push_back(executor_json(plan, trace, expected));
+    write_trace(options, trace);
+    traces.push_back(std::move(trace));
+  }
+  const std::string table = to_table(compare(traces, {.plan = &plan}));
+  return {{"label", e.label},
+          {"digest", to_string(plan.digest())},
+          {"program", to_string(plan.program())},
+          {"machine", e.machine.name},
+          {"ranks", plan.grouping().ranks},
+          {"scaleup", plan.grouping().scaleup},
+          {"seed", e.routing.seed},
+          {"executors", executors},
+          {"published", published_json(e, traces)},
+          {"table", table}};
+}
+
+}  // namespace plumb
