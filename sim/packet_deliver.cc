@@ -17,11 +17,9 @@ void PacketEngine::deliver(uint32_t packet) {
 void PacketEngine::note_landed(const Packet& p) {
   MessageState& state = messages_[p.message];
   const NetworkSettings& settings = settings_.network(state.message.network);
-  const bool is_first = (p.flags & kFirstPacket) != 0;
-  const int64_t payload = p.bytes - (is_first ? settings.first_header_bytes : settings.next_header_bytes);
+  const int64_t payload = payload_of(p);
   ++counts_.packets;
   counts_.payload_bytes += payload;
-  state.bytes_landed += payload;
   --state.packets_left;
   // Modulo 2^16: a packet is late when one that was sent after it is here already.
   if (static_cast<int16_t>(p.sequence - state.expected) < 0) {
@@ -29,33 +27,42 @@ void PacketEngine::note_landed(const Packet& p) {
   } else {
     state.expected = static_cast<uint16_t>(p.sequence + 1);
   }
-  if (state.flow != kNil || settings.injection.outstanding_bytes > 0) echo_back(p, state);
-  if (state.message.chunk_packets > 0 && (--state.chunk_left == 0 || state.packets_left == 0)) {
-    state.chunk_left = static_cast<uint32_t>(state.message.chunk_packets);
-    traffic_.on_chunk(state.message, state.bytes_landed, now_);
-  }
+  if (state.extra != kNil || settings.injection.outstanding_bytes > 0) echo_back(p, state);
+  if (state.message.chunk_packets == 0) return;
+  MessageExtra& extra = extras_[state.extra];
+  extra.bytes_landed += payload;
+  if (--extra.chunk_left > 0 && state.packets_left > 0) return;
+  extra.chunk_left = state.message.chunk_packets;
+  traffic_.on_chunk(state.message, extra.bytes_landed, now_);
+}
+
+int64_t PacketEngine::payload_of(const Packet& p) const {
+  const NetworkSettings& settings = settings_.networks[p.flags & kScaleOut];
+  const bool is_first = (p.flags & kFirstPacket) != 0;
+  return p.bytes - static_cast<uint32_t>(is_first ? settings.first_header_bytes : settings.next_header_bytes);
 }
 
 /// The acknowledgement takes the way's latency; it does not compete with data.
 void PacketEngine::echo_back(const Packet& p, const MessageState& state) {
   const bool acknowledges = settings_.network(state.message.network).injection.outstanding_bytes > 0;
-  const bool reports = state.flow != kNil && congestion_->is_echoed(p.congestion);
+  const FlowId flow = state.extra == kNil ? kNil : extras_[state.extra].flow;
+  const bool reports = flow != kNil && congestion_->is_echoed(p.congestion);
   if (!acknowledges && !reports) return;
   const uint32_t index = echoes_.add();
   Echo& echo = echoes_[index];
   echo.source = source_of(state.message);
-  echo.acknowledges = acknowledges;
-  echo.flow = reports ? state.flow : kNil;
+  echo.acknowledged = acknowledges ? payload_of(p) : 0;
+  echo.flow = reports ? flow : kNil;
   echo.bytes = static_cast<int32_t>(p.bytes);
   echo.field = p.congestion;
-  if (reports) ++flows_[state.flow].users;  // the echo keeps the flow known
+  if (reports) ++flows_[flow].users;  // the echo keeps the flow known
   push(now_ + path_latency(state.message), EventKind::echo, index);
 }
 
 void PacketEngine::on_echo(uint32_t index) {
   const Echo echo = echoes_[index];
   echoes_.remove(index);
-  if (echo.acknowledges) sources_[echo.source].outstanding -= echo.bytes;
+  sources_[echo.source].outstanding -= echo.acknowledged;
   if (echo.flow != kNil) {
     ++counts_.echoes;
     set_flow_timer(echo.flow, congestion_->on_echo(echo.flow, echo.field, echo.bytes, now_));
@@ -82,12 +89,17 @@ void PacketEngine::on_flow_timer(FlowId flow) {
 
 void PacketEngine::land(uint32_t index) {
   const MessageState& state = messages_[index];
-  const OrderTracker::Place place = {state.stream, state.stream_position};
-  if (state.message.order == Order::racing && !order_.is_covered(place)) ++counts_.order_violations;
-  if (state.message.order == Order::counted && !order_.is_covered(place)) {
-    ++counts_.held_signals;
-    order_.wait(place, index);
-    return;
+  const Order order = state.message.order;
+  if (order == Order::racing || order == Order::counted) {
+    const MessageExtra& extra = extras_[state.extra];
+    const OrderTracker::Place place = {extra.stream, extra.stream_position};
+    const bool is_early = !order_.is_covered(place);
+    if (is_early && order == Order::racing) ++counts_.order_violations;
+    if (is_early && order == Order::counted) {
+      ++counts_.held_signals;
+      order_.wait(place, index);
+      return;
+    }
   }
   finish(index);
   release_signals();
@@ -97,11 +109,15 @@ void PacketEngine::finish(uint32_t index) {
   const MessageState state = messages_[index];
   messages_.remove(index);
   ++counts_.messages;
-  if (state.message.order != Order::unrelated)
-    order_.finish({state.stream, state.stream_position}, state.message.order, released_);
-  if (state.flow != kNil) {
-    --flows_[state.flow].users;
-    close_flow(state.flow);
+  if (state.extra != kNil) {
+    const MessageExtra extra = extras_[state.extra];
+    extras_.remove(state.extra);
+    if (state.message.order != Order::unrelated)
+      order_.finish({extra.stream, extra.stream_position}, state.message.order, released_);
+    if (extra.flow != kNil) {
+      --flows_[extra.flow].users;
+      close_flow(extra.flow);
+    }
   }
   traffic_.on_arrived(state.message, now_);
 }
@@ -111,13 +127,14 @@ void PacketEngine::release_signals() {
   while (!released_.empty()) {
     const uint32_t index = released_.back();
     released_.pop_back();
-    MessageState& state = messages_[index];
-    if (state.message.order == Order::fenced) {
-      state.ready = now_ + path_latency(state.message);
-      wake_source(source_of(state.message), state.ready);
-    } else {
+    const MessageState& state = messages_[index];
+    if (state.message.order != Order::fenced) {
       finish(index);
+      continue;
     }
+    Ps& ready = extras_[state.extra].ready;
+    ready = now_ + path_latency(state.message);
+    wake_source(source_of(state.message), ready);
   }
 }
 

@@ -60,7 +60,7 @@ class PacketEngine {
   /// Something that goes back to a source, out of band: its bytes are not simulated.
   struct Echo {
     uint32_t source = kNil;
-    bool acknowledges = false;
+    int64_t acknowledged = 0;  // payload bytes
     FlowId flow = kNil;  // its field is returned, kNil = not
     int32_t bytes = 0;
     uint16_t field = 0;
@@ -80,17 +80,32 @@ class PacketEngine {
     uint32_t slot;
   };
 
+  Port& port(Channel channel) { return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1)].port; }
+  const Port& port(Channel channel) const { return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1)].port; }
+  Lane& lane(Channel channel, uint32_t index) {
+    return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1) + 1 + index].lane;
+  }
+  Lane& lane(LaneId id) { return lanes_per_port_ == 1 ? lane(id, 0) : lane(id / lanes_per_port_, id % lanes_per_port_); }
+  const Lane& lane(LaneId id) const { return const_cast<PacketEngine*>(this)->lane(id); }
+  uint32_t num_channels() const { return static_cast<uint32_t>(graph_.channels().size()); }
+  uint32_t num_lanes() const { return num_channels() * lanes_per_port_; }
+
   void push(Ps at, EventKind kind, uint32_t index) {
     queue_.push(at, static_cast<uint32_t>(kind) << kIndexBits | index);
   }
   void handle(EventKind kind, uint32_t index);
+  void prefetch() const;
 
   // packet_engine.cc
   void check_settings() const;
   void choose_hop_classes();
   void make_ports();
+  void make_sources();
   void set_head_delay(Channel channel);
   int32_t capacity(const ChannelInfo& channel) const;
+  uint32_t num_inputs(Vertex v) const {
+    return graph_.num_in(v) + (graph_.is_endpoint(v) ? 2u * static_cast<uint32_t>(settings_.num_classes) : 0u);
+  }
   int32_t units(int64_t bytes) const { return static_cast<int32_t>((bytes + credit_unit_ - 1) / credit_unit_); }
   Ps duration(const Port& port, int64_t bytes) const;
 
@@ -113,6 +128,8 @@ class PacketEngine {
   bool wants_done(uint32_t feeder) const;
   void port_done(Channel channel);
   void collect_credits(LaneId id, Lane& lane);
+  Ps next_credit(const Lane& lane) const { return credits_[lane.credit_ring + lane.credit_first].time; }
+  void grow_credit_ring(Lane& lane);
   void return_credits(LaneId id, Ps leaves, int32_t units);
   void expect_done(Port& port, Channel channel);
   void arrive_in_fifo(uint32_t packet, Vertex at);
@@ -124,6 +141,7 @@ class PacketEngine {
   void inject(uint32_t source);
   bool pull(uint32_t source);
   void start(uint32_t source, const Message& message);
+  void add_extra(uint32_t message, uint32_t source);
   void start_local(const Message& message);
   bool send_one(uint32_t source);
   Channel open_gate(const Source& source, uint32_t message);
@@ -139,11 +157,12 @@ class PacketEngine {
 
   // packet_deliver.cc
   void deliver(uint32_t packet);
-  void echo_back(const Packet& packet, const MessageState& message);
+  void echo_back(const Packet& packet, const MessageState& state);
   void on_echo(uint32_t echo);
   void on_flow_timer(FlowId flow);
   void set_flow_timer(FlowId flow, Ps at);
   void note_landed(const Packet& packet);
+  int64_t payload_of(const Packet& packet) const;
   void land(uint32_t message);
   void finish(uint32_t message);
   void land_local(uint32_t message);
@@ -180,13 +199,15 @@ class PacketEngine {
   uint32_t lanes_per_port_ = 1;
   int32_t largest_units_ = 0;  // of a packet so far: lanes with more credits need no closer look
   std::array<int32_t, 2> smallest_buffer_{};
+  std::array<bool, 2> is_connected_{};  // every rank reaches every other
   std::array<std::array<RoutePolicy, kServiceLevels>, 2> policies_{};
   uint64_t random_ = 1;
 
-  std::vector<Port> ports_;
-  std::vector<Lane> lanes_;
+  std::vector<PortOrLane> ports_and_lanes_;  // [channels][1 + lanes]
   std::vector<int32_t> loads_;  // [lanes] units queued for a lane or sent and not yet returned
-  std::vector<InputQueue> input_queues_;
+  Pool<InputQueue> input_queues_;
+  bool has_wide_vertices_ = false;  // some with more than 64 inputs
+  bool may_detour_ = false;
   std::vector<InputFifo> fifos_;    // [lanes], InputQueues::fifo only
   std::vector<uint32_t> fifo_next_; // [packets]
   std::vector<LaneDebt> debts_;     // [channels][virtual lanes]
@@ -197,7 +218,8 @@ class PacketEngine {
   std::vector<Source> sources_;     // [ranks][networks][classes]
   Pool<Packet> packets_;
   Pool<MessageState> messages_;
-  Pool<Credit> credits_;
+  Pool<MessageExtra> extras_;
+  std::vector<Credit> credits_;  // the rings of the lanes
   Pool<Echo> echoes_;
   Pool<Flow> flows_;
   std::unordered_map<uint64_t, FlowId> flow_index_;  // never iterated

@@ -35,7 +35,7 @@ void PacketEngine::apply_fault(const Fault& fault) {
     case FaultKind::link_rate: {
       const Channel channel = graph_.of(fault.link);
       const double rate = graph_[channel].rate.value * fault.factor;
-      ports_[channel].ps_per_byte = static_cast<uint64_t>(std::llround(1e12 / rate * 0x1p32));
+      port(channel).ps_per_byte = static_cast<uint64_t>(std::llround(1e12 / rate * 0x1p32));
       set_head_delay(channel);
       return;
     }
@@ -46,7 +46,7 @@ void PacketEngine::apply_fault(const Fault& fault) {
 
 void PacketEngine::set_down(Channel channel, bool down) {
   down_[channel] = down;
-  ports_[channel].is_down = down;
+  port(channel).is_down = down;
   if (!down) arbitrate(channel);
 }
 
@@ -57,7 +57,7 @@ void PacketEngine::reroute() {
   tables_.emplace_back(fabric_, graph_, Link::scale_out, down_);
   std::vector<Parked> again;
   std::swap(again, parked_);
-  for (Channel c = 0; c < ports_.size(); ++c)
+  for (Channel c = 0; c < num_channels(); ++c)
     if (down_[c]) drain(c, again);
   for (const Parked& packet : again) {
     if (packets_[packet.packet].in != kNil) {
@@ -80,14 +80,14 @@ void PacketEngine::reroute() {
 
 /// Takes the packets that wait for a channel out of its queues.
 void PacketEngine::drain(Channel channel, std::vector<Parked>& out) {
-  Port& port = ports_[channel];
+  Port& port = this->port(channel);
   const Vertex at = graph_[channel].from;
   for (uint64_t waiting = port.waiting_lanes; waiting != 0; waiting &= waiting - 1) {
     const uint32_t lane_index = static_cast<uint32_t>(std::countr_zero(waiting));
     const LaneId id = channel * lanes_per_port_ + lane_index;
-    Lane& lane = lanes_[id];
+    Lane& lane = this->lane(id);
     while (lane.waiting > 0) {
-      const uint32_t slot = input_queues_[lane.ring].next - lane.queues;
+      const uint32_t slot = input_queues_[input_queues_[lane.ring].next].slot;
       const uint32_t packet = dequeue(lane, port, lane_index);
       const Packet& p = packets_[packet];
       loads_[id] -= static_cast<int32_t>(p.units);

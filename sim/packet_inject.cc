@@ -1,6 +1,7 @@
 // Sources: messages are pulled when a queue pair is free, and cut into packets when the first link can take one.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/error.h"
 #include "sim/packet_engine.h"
@@ -30,27 +31,22 @@ void PacketEngine::inject(uint32_t source) {
 /// Starts one more message when there is one and a queue pair is free.
 bool PacketEngine::pull(uint32_t source) {
   Source& s = sources_[source];
-  const uint32_t classes = static_cast<uint32_t>(settings_.num_classes);
-  const Link network = source / classes % 2 == 0 ? Link::scale_up : Link::scale_out;
-  const Injection& injection = settings_.network(network).injection;
-  if (!s.may_have_more || s.active >= injection.queue_pairs) return false;
+  if (!s.may_have_more || s.active >= s.queue_pairs) return false;
   if (s.next_start > now_) {
     wake_source(source, s.next_start);
     return false;
   }
   Message message;
-  const Rank rank = static_cast<Rank>(source / classes / 2);
-  const uint8_t level = static_cast<uint8_t>(source % classes);
-  if (!traffic_.next(rank, network, level, message)) {
-    sources_[source].may_have_more = false;
+  if (!traffic_.next(s.rank, s.network, s.traffic_class, message)) {
+    s.may_have_more = false;
     return false;
   }
-  if (injection.message_rate.value > 0)
-    sources_[source].next_start = now_ + to_ps({1 / injection.message_rate.value});
-  PLUMB_CHECK(message.src == rank && message.traffic_class == level &&
-                  (message.network == network || message.src == message.dst),
-              "rank {} was asked for a message of class {} and gave one of rank {}, class {}", rank, level, message.src,
-              message.traffic_class);
+  PLUMB_CHECK(message.src == s.rank && message.traffic_class == s.traffic_class &&
+                  (message.network == s.network || message.src == message.dst),
+              "rank {} was asked for a message of class {} and gave one of rank {}, class {}", s.rank, s.traffic_class,
+              message.src, message.traffic_class);
+  if (!s.is_plain && settings_.network(s.network).injection.message_rate.value > 0)
+    s.next_start = now_ + to_ps({1 / settings_.network(s.network).injection.message_rate.value});
   start(source, message);
   return true;
 }
@@ -62,40 +58,55 @@ void PacketEngine::start(uint32_t source, const Message& message) {
   if (message.dst == message.src) return start_local(message);
   const size_t network = message.network == Link::scale_out ? 1 : 0;
   const NetworkSettings& settings = settings_.networks[network];
-  if (tables_[network].hops(static_cast<Vertex>(message.src), message.dst) < 0 && !any_down_)
+  if (!is_connected_[network] && tables_[network].hops(static_cast<Vertex>(message.src), message.dst) < 0 && !any_down_)
     fail_usage("no {} path from rank {} to rank {}", to_string(message.network), message.src, message.dst);
-  const uint32_t index = messages_.add();
-  MessageState& state = messages_[index];
-  state.message = message;
-  state.to_send = message.bytes;
-  state.packet_bytes = static_cast<uint32_t>(message.packet_bytes > 0 ? message.packet_bytes : settings.mtu_bytes);
-  state.packets_left = std::max<int64_t>(1, (message.bytes + state.packet_bytes - 1) / state.packet_bytes);
-  state.chunk_left = static_cast<uint32_t>(message.chunk_packets);
-  const int32_t largest = units(std::min<int64_t>(message.bytes, state.packet_bytes) + settings.first_header_bytes);
+  const int64_t packet_bytes = message.packet_bytes > 0 ? message.packet_bytes : settings.mtu_bytes;
+  const int64_t packets = std::max<int64_t>(1, (message.bytes + packet_bytes - 1) / packet_bytes);
+  if (packets > std::numeric_limits<int32_t>::max())
+    fail_usage("a message of {} bytes in packets of {} is {} packets, at most 2^31 - 1 are possible", message.bytes,
+               packet_bytes, packets);
+  const int32_t largest = units(std::min(message.bytes, packet_bytes) + settings.first_header_bytes);
   largest_units_ = std::max(largest_units_, largest);
   if (largest > smallest_buffer_[network])
     fail_usage("a packet of {} bytes payload takes {} credits, the smallest buffer has {}: larger lanes.buffer or "
                "smaller packets",
-               state.packet_bytes, largest, smallest_buffer_[network]);
-  if (message.order != Order::unrelated) {
-    const auto place = order_.start(message);
-    state.stream = place.stream;
-    state.stream_position = place.position;
-    if (message.order == Order::fenced && !order_.is_covered(place)) {
-      order_.wait(place, index);
-      state.ready = kNever;
-    }
-  }
-  if (congestion_) state.flow = open_flow(message, source);
+               packet_bytes, largest, smallest_buffer_[network]);
+  const uint32_t index = messages_.add();
+  MessageState& state = messages_[index];
+  state.message = message;
+  state.message.packet_bytes = static_cast<int32_t>(packet_bytes);
+  state.packets_left = static_cast<int32_t>(packets);
+  if (message.order != Order::unrelated || message.chunk_packets > 0 || congestion_ ||
+      settings.injection.queue_pair_share < 1)
+    add_extra(index, source);
   Source& s = sources_[source];
+  ++s.active;
   if (s.ring == kNil) {
-    state.next = index;
+    state.next = s.following = index;
   } else {
-    state.next = messages_[s.ring].next;
+    state.next = s.following;
     messages_[s.ring].next = index;
   }
   s.ring = index;  // the last to be served
-  ++s.active;
+}
+
+void PacketEngine::add_extra(uint32_t index, uint32_t source) {
+  const uint32_t extra_index = extras_.add();
+  MessageState& state = messages_[index];
+  const Message& message = state.message;
+  state.extra = extra_index;
+  MessageExtra& extra = extras_[extra_index];
+  extra.chunk_left = message.chunk_packets;
+  if (message.order != Order::unrelated) {
+    const auto place = order_.start(message);
+    extra.stream = place.stream;
+    extra.stream_position = place.position;
+    if (message.order == Order::fenced && !order_.is_covered(place)) {
+      order_.wait(place, index);
+      extra.ready = kNever;
+    }
+  }
+  if (congestion_) extra.flow = open_flow(message, source);
 }
 
 /// A rank's copies to itself follow one another and touch no network.
@@ -109,9 +120,11 @@ void PacketEngine::start_local(const Message& message) {
 }
 
 Ps PacketEngine::may_send(const MessageState& message) const {
-  if (message.flow == kNil) return message.ready;
-  const int64_t payload = std::min<int64_t>(message.to_send, message.packet_bytes);
-  return std::max(message.ready, congestion_->may_send(message.flow, static_cast<int32_t>(payload)));
+  if (message.extra == kNil) return 0;
+  const MessageExtra& extra = extras_[message.extra];
+  if (extra.flow == kNil) return extra.ready;
+  const int64_t payload = std::min<int64_t>(message.unsent(), message.message.packet_bytes);
+  return std::max(extra.ready, congestion_->may_send(extra.flow, static_cast<int32_t>(payload)));
 }
 
 /// The channel that the message's next packet would take, kNil when a packet of the source waits for it already.
@@ -119,11 +132,13 @@ Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
   const MessageState& state = messages_[message_index];
   const uint8_t network = state.message.network == Link::scale_out ? kScaleOut : 0;
   const auto candidates = tables_[network].candidates(static_cast<Vertex>(state.message.src), state.message.dst);
+  if (candidates.size() == 1)
+    return source.has_one_channel || (source.gates >> gate_of(candidates[0]) & 1) == 0 ? candidates[0] : kNil;
   Channel open[64];
   size_t count = 0;
   for (Channel c : candidates)
     if ((source.gates >> gate_of(c) & 1) == 0) open[count++] = c;
-  if (count == 0 || candidates.size() == 1) return count == 0 ? kNil : open[0];
+  if (count == 0) return kNil;
   Packet probe;
   probe.message = message_index;
   probe.target = state.message.dst;
@@ -140,32 +155,30 @@ Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
 /// Puts the next packet, round robin over the messages in work, before its channel; false when there is none that may go.
 bool PacketEngine::send_one(uint32_t source) {
   Source& s = sources_[source];
-  if (s.ring == kNil) return false;
-  const Vertex at = static_cast<Vertex>(source / static_cast<uint32_t>(settings_.num_classes) / 2);
-  if (s.gates != 0 && graph_.out_end(at) - graph_.out_begin(at) == 1) return false;
+  if (s.ring == kNil || (s.gates != 0 && s.has_one_channel)) return false;
   Ps earliest = kNever;
-  uint32_t previous = s.ring;
+  uint32_t previous = s.ring, index = s.following;
   for (int32_t tries = s.active; tries > 0; --tries) {
-    const uint32_t index = messages_[previous].next;
     const MessageState& state = messages_[index];
-    if (is_window_full(s, state)) return false;  // an acknowledgement will come
+    if (!s.is_plain && is_window_full(s, state)) return false;  // an acknowledgement will come
     const Ps when = may_send(state);
     const Channel channel = when <= now_ ? open_gate(s, index) : kNil;
     if (channel != kNil) {
       const uint32_t packet = make_packet(index, channel);
-      if (state.to_send > 0) {
-        s.ring = index;
-      } else {
+      s.following = state.next;
+      s.ring = index;
+      if (state.is_all_made()) {  // its queue pair is free
         messages_[previous].next = state.next;
         s.ring = previous == index ? kNil : previous;
         --s.active;
       }
-      s.gates |= uint64_t{1} << gate_of(channel);
-      request(packet, channel, graph_.num_in(at) + source % (2 * static_cast<uint32_t>(settings_.num_classes)));
+      s.gates |= uint64_t{1} << (s.has_one_channel ? 0 : gate_of(channel));
+      request(packet, channel, s.slot);
       return true;
     }
     if (when > now_) earliest = std::min(earliest, when);
     previous = index;
+    index = state.next;
   }
   if (earliest != kNever) wake_source(source, earliest);
   return false;
@@ -174,7 +187,7 @@ bool PacketEngine::send_one(uint32_t source) {
 bool PacketEngine::is_window_full(const Source& source, const MessageState& message) const {
   const int64_t limit = settings_.network(message.message.network).injection.outstanding_bytes;
   return limit > 0 && source.outstanding > 0 &&
-         source.outstanding + std::min<int64_t>(message.to_send, message.packet_bytes) > limit;
+         source.outstanding + std::min<int64_t>(message.unsent(), message.message.packet_bytes) > limit;
 }
 
 uint32_t PacketEngine::make_packet(uint32_t message_index, Channel channel) {
@@ -183,27 +196,25 @@ uint32_t PacketEngine::make_packet(uint32_t message_index, Channel channel) {
   MessageState& state = messages_[message_index];
   const Message& message = state.message;
   const NetworkSettings& settings = settings_.network(message.network);
-  const int64_t payload = std::min<int64_t>(state.to_send, state.packet_bytes);
-  const bool is_first = !state.has_first;
-  const int32_t header = is_first ? settings.first_header_bytes : settings.next_header_bytes;
-  state.has_first = true;
-  state.to_send -= payload;
+  const int64_t payload = std::min<int64_t>(state.unsent(), message.packet_bytes);
+  const bool is_first = state.packets_made == 0;
   p.message = message_index;
   p.target = message.dst;
-  p.bytes = static_cast<uint32_t>(payload + header);
+  p.bytes = static_cast<uint32_t>(payload + (is_first ? settings.first_header_bytes : settings.next_header_bytes));
   p.units = static_cast<uint32_t>(units(p.bytes));
-  p.sequence = state.sequence++;
+  p.sequence = static_cast<uint16_t>(state.packets_made++);
   p.traffic_class = message.traffic_class;
   p.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(message.traffic_class));
   p.flags = static_cast<uint8_t>(kFresh | (message.network == Link::scale_out ? kScaleOut : 0) |
-                                 (is_first ? kFirstPacket : 0) |
-                                 (state.to_send == 0 ? kLastPacket : 0));
-  if (settings.injection.queue_pair_share < 1) {
-    const double gap = static_cast<double>(duration(ports_[channel], p.bytes)) / settings.injection.queue_pair_share;
-    state.ready = now_ + std::llround(gap);
-  }
+                                 (is_first ? kFirstPacket : 0) | (state.is_all_made() ? kLastPacket : 0));
   if (settings.injection.outstanding_bytes > 0) sources_[source_of(message)].outstanding += payload;
-  if (state.flow != kNil) p.congestion = congestion_->send(state.flow, static_cast<int32_t>(p.bytes), now_);
+  if (state.extra == kNil) return index;
+  MessageExtra& extra = extras_[state.extra];
+  if (settings.injection.queue_pair_share < 1) {
+    const double gap = static_cast<double>(duration(port(channel), p.bytes)) / settings.injection.queue_pair_share;
+    extra.ready = now_ + std::llround(gap);
+  }
+  if (extra.flow != kNil) p.congestion = congestion_->send(extra.flow, static_cast<int32_t>(p.bytes), now_);
   return index;
 }
 
@@ -229,7 +240,7 @@ FlowId PacketEngine::open_flow(const Message& message, uint32_t source) {
     const RouteTable& table = tables_[message.network == Link::scale_out ? 1 : 0];
     const Channel first = table.candidates(static_cast<Vertex>(message.src), message.dst)[0];
     congestion_->open(it->second, {.round_trip = 2 * path_latency(message),
-                                   .ps_per_byte = ports_[first].ps_per_byte,
+                                   .ps_per_byte = port(first).ps_per_byte,
                                    .mtu_bytes = settings_.network(message.network).mtu_bytes});
   }
   ++flows_[it->second].users;

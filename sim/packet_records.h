@@ -47,33 +47,39 @@ struct alignas(64) Port {
   uint8_t next_class = 0;      // hop classes of a virtual lane take turns
   bool has_done_event = false;
   bool is_down = false;
-  bool raises_class = false;   // packets that pass it are one hop class higher afterwards
 };
 static_assert(sizeof(Port) == 64);
 
-/// One lane of a channel: the sender's credits and queue.
+/// One lane of a channel: credits and queue at its sending end, and where it leads.
 struct alignas(64) Lane {
-  int32_t credits = 0;       // free units of the far buffer, as known here
-  int32_t waiting = 0;       // units queued for this output
-  uint32_t ring = kNil;      // last of the ring of inputs with packets
-  uint32_t queues = kNil;    // first input queue of this output, made when first used
-  uint32_t credit_head = kNil;  // credits on their way back, by date
-  uint32_t credit_tail = kNil;
+  int32_t credits = 0;          // free units of the far buffer, as known here
+  int32_t waiting = 0;          // units queued for this output
+  uint32_t ring = kNil;         // last of the ring of inputs with packets
+  uint32_t credit_ring = 0;     // credits on their way back, by date: a ring of 2^credit_bits in CreditRings
+  uint16_t credit_first = 0;
+  uint16_t credit_count = 0;
   Channel channel = 0;
+  Vertex to = 0;
   uint32_t wire_latency = 0;  // ps
   int32_t capacity = 0;
   int32_t peak_waiting = 0;
   int32_t least_credits = 0;
-  bool has_credit_event = false;
-  bool is_stalled = false;
-  int64_t bytes = 0;  // sent
+  uint16_t in_slot = 0;  // of the channel among those that enter `to`
+  uint8_t credit_bits = 0;
+  bool has_credit_event : 1 = false;
+  bool is_stalled : 1 = false;
+  bool raises_class : 1 = false;  // packets that passed it are one hop class higher afterwards
+  uint64_t inputs = 0;            // bit slot % 64: that input may stand in the ring
+  int64_t bytes = 0;              // sent
 };
 static_assert(sizeof(Lane) == 64);
 
-/// Packets of one input that wait for one output lane, a circle; `next` links the inputs that have some.
+/// Packets of one input that wait for one output lane; exists while there are some. `next` links the ring of inputs.
 struct InputQueue {
+  uint32_t head = kNil;
   uint32_t tail = kNil;
   uint32_t next = kNil;
+  uint32_t slot = 0;
 };
 
 /// Strict first-in-first-out input of one lane (InputQueues::fifo).
@@ -87,36 +93,58 @@ struct InputFifo {
 struct Credit {
   Ps time = 0;
   int32_t units = 0;
+};
+
+/// A record of Port or Lane size. The port of a channel and its lanes stand side by side.
+union PortOrLane {
+  Port port;
+  Lane lane;
+  PortOrLane() : port() {}
+};
+
+/// A message from the moment a queue pair takes it until it has landed.
+struct alignas(64) MessageState {
+  Message message;           // packet_bytes filled in
+  int32_t packets_made = 0;  // modulo 2^16 the sequence number of the next
+  int32_t packets_left = 0;  // not yet landed
+  uint32_t next = kNil;      // in the ring of its source
+  uint32_t extra = kNil;     // MessageExtra of those that need one
+  uint16_t expected = 0;     // sequence number after the latest landed
+
+  int64_t unsent() const { return message.bytes - int64_t{packets_made} * message.packet_bytes; }
+  bool is_all_made() const { return packets_made > 0 && unsent() <= 0; }
+};
+static_assert(sizeof(MessageState) == 64);
+
+/// What only messages with an order, chunks, paced queue pairs or congestion control have.
+struct MessageExtra {
+  Ps ready = 0;  // its queue pair may send again; kNever: when its fence opens
+  int64_t bytes_landed = 0;
+  int64_t stream_position = 0;
+  uint32_t stream = kNil;  // of the order tracker
+  uint32_t flow = kNil;    // of congestion control
+  int32_t chunk_left = 0;  // packets until the next on_chunk()
   uint32_t next = kNil;
 };
 
-struct MessageState {
-  int64_t to_send = 0;       // payload not yet cut into packets
-  int64_t packets_left = 0;  // not yet landed
-  Ps ready = 0;              // its queue pair may send again
-  int64_t bytes_landed = 0;
-  uint32_t next = kNil;      // in the ring of its source
-  uint32_t packet_bytes = 0;
-  uint16_t sequence = 0;     // of the next packet
-  uint16_t expected = 0;     // at the destination
-  uint32_t flow = kNil;      // of congestion control
-  uint32_t stream = kNil;    // of the order tracker
-  uint32_t chunk_left = 0;   // packets until the next on_chunk()
-  int64_t stream_position = 0;
-  bool has_first = false;    // its first packet has left
-  bool is_sent = false;
-  Message message;
-};
-
 /// What a rank sends on one network and class.
-struct Source {
-  uint32_t ring = kNil;  // last served of the circle of messages in work
+struct alignas(64) Source {
+  uint32_t ring = kNil;       // last served of the circle of messages in work
+  uint32_t following = kNil;  // the one after it
   int32_t active = 0;
-  uint64_t gates = 0;    // bit per local channel on which a packet of it waits
-  Ps wake = kNever;      // pending wake-up
-  Ps next_start = 0;     // message rate
+  int32_t queue_pairs = 0;
+  uint64_t gates = 0;     // bit per local channel on which a packet of it waits
+  Ps wake = kNever;       // pending wake-up
+  Ps next_start = 0;      // message rate
   int64_t outstanding = 0;
+  Rank rank = 0;
+  uint32_t slot = 0;      // as an input of the rank's channels
+  Link network = Link::scale_up;
+  uint8_t traffic_class = 0;
   bool may_have_more = false;
+  bool has_one_channel = true;
+  bool is_plain = true;   // no limit but the queue pairs
 };
+static_assert(sizeof(Source) == 64);
 
 }  // namespace plumb::sim

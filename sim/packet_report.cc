@@ -8,8 +8,8 @@ namespace plumb::sim {
 
 std::vector<LaneUse> PacketEngine::lane_use() const {
   std::vector<LaneUse> result;
-  for (LaneId id = 0; id < lanes_.size(); ++id) {
-    const Lane& lane = lanes_[id];
+  for (LaneId id = 0; id < num_lanes(); ++id) {
+    const Lane& lane = this->lane(id);
     if (lane.bytes == 0 && lane.peak_waiting == 0) continue;
     const uint32_t index = id % lanes_per_port_;
     result.push_back({.channel = lane.channel,
@@ -30,7 +30,7 @@ std::vector<LinkUse> PacketEngine::link_use() const {
     const Channel channel = graph_.of(static_cast<LinkId>(l));
     LinkUse& use = result[l];
     use.link = static_cast<LinkId>(l);
-    for (uint32_t i = 0; i < lanes_per_port_; ++i) use.packet_bytes += lanes_[channel * lanes_per_port_ + i].bytes;
+    for (uint32_t i = 0; i < lanes_per_port_; ++i) use.packet_bytes += lane(channel * lanes_per_port_ + i).bytes;
     use.utilisation = static_cast<double>(use.packet_bytes) / (fabric_.links()[l].rate.value * seconds);
   }
   return result;
@@ -38,26 +38,22 @@ std::vector<LinkUse> PacketEngine::link_use() const {
 
 int64_t PacketEngine::memory_bytes() const {
   auto bytes = []<class T>(const std::vector<T>& v) { return static_cast<int64_t>(v.capacity() * sizeof(T)); };
-  int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() +
-                  credits_.memory_bytes() + echoes_.memory_bytes() + flows_.memory_bytes();
+  int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() + extras_.memory_bytes() +
+                  bytes(credits_) + echoes_.memory_bytes() + flows_.memory_bytes();
   for (const RouteTable& table : tables_) total += table.memory_bytes();
-  return total + bytes(ports_) + bytes(lanes_) + bytes(loads_) + bytes(input_queues_) + bytes(fifos_) +
+  return total + bytes(ports_and_lanes_) + bytes(loads_) + input_queues_.memory_bytes() + bytes(fifos_) +
          bytes(fifo_next_) + bytes(debts_) + bytes(stalled_since_) + bytes(stalled_) + bytes(sources_);
 }
 
 template <class Visit>
 void PacketEngine::visit_waiting(LaneId id, Visit visit) const {
-  const Lane& lane = lanes_[id];
+  const Lane& lane = this->lane(id);
   if (lane.ring == kNil) return;
   uint32_t queue = lane.ring;
   do {
     queue = input_queues_[queue].next;
-    const uint32_t tail = input_queues_[queue].tail;
-    uint32_t packet = tail;
-    do {
-      packet = packets_[packet].next;
+    for (uint32_t packet = input_queues_[queue].head; packet != kNil; packet = packets_[packet].next)
       visit(packets_[packet]);
-    } while (packet != tail);
   } while (queue != lane.ring);
   // Behind the head of a strict input queue nothing has asked yet: it waits for what the head waits for.
 }
@@ -65,24 +61,24 @@ void PacketEngine::visit_waiting(LaneId id, Visit visit) const {
 /// A lane is deadlocked when it has a packet and no credits, none come back, and all that fills its far buffer waits for
 /// deadlocked lanes. Start with all starving lanes and take out those that something can still leave.
 std::vector<uint8_t> PacketEngine::find_deadlocked_lanes() const {
-  std::vector<uint8_t> stuck(lanes_.size(), 0);
-  for (LaneId id = 0; id < lanes_.size(); ++id) {
-    const Lane& lane = lanes_[id];
-    if (lane.ring == kNil || lane.credit_head != kNil) continue;
+  std::vector<uint8_t> stuck(num_lanes(), 0);
+  for (LaneId id = 0; id < num_lanes(); ++id) {
+    const Lane& lane = this->lane(id);
+    if (lane.ring == kNil || lane.credit_count > 0) continue;
     stuck[id] = lane.credits < static_cast<int32_t>(packets_[first_waiting(lane)].units);
   }
-  std::vector<int64_t> held(lanes_.size());
+  std::vector<int64_t> held(num_lanes());
   for (bool changed = true; changed;) {
     changed = false;
     std::fill(held.begin(), held.end(), 0);  // units of each buffer whose way out is stuck
-    for (LaneId id = 0; id < lanes_.size(); ++id)
+    for (LaneId id = 0; id < num_lanes(); ++id)
       if (stuck[id])
         visit_waiting(id, [&](const Packet& p) {
           if (p.in == kNil) return;
-          held[p.in] += fifos_.empty() ? p.units : lanes_[p.in].capacity - lanes_[p.in].credits;
+          held[p.in] += fifos_.empty() ? p.units : lane(p.in).capacity - lane(p.in).credits;
         });
-    for (LaneId id = 0; id < lanes_.size(); ++id) {
-      if (!stuck[id] || held[id] >= lanes_[id].capacity - lanes_[id].credits) continue;
+    for (LaneId id = 0; id < num_lanes(); ++id) {
+      if (!stuck[id] || held[id] >= lane(id).capacity - lane(id).credits) continue;
       stuck[id] = 0;
       changed = true;
     }
@@ -92,21 +88,21 @@ std::vector<uint8_t> PacketEngine::find_deadlocked_lanes() const {
 
 std::string PacketEngine::name_lane(LaneId id) const {
   const uint32_t index = id % lanes_per_port_;
-  std::string result = graph_.name_of_channel(lanes_[id].channel) + fmt::format(" lane {}", index / classes_);
+  std::string result = graph_.name_of_channel(lane(id).channel) + fmt::format(" lane {}", index / classes_);
   if (classes_ > 1) result += fmt::format(" class {}", index % classes_);
   return result;
 }
 
 std::string PacketEngine::name_cycle(const std::vector<uint8_t>& stuck) const {
   // What a stuck lane's buffer waits for: any one of the lanes that its packets ask for.
-  std::vector<LaneId> waits_for(lanes_.size(), kNil);
-  for (LaneId id = 0; id < lanes_.size(); ++id)
+  std::vector<LaneId> waits_for(num_lanes(), kNil);
+  for (LaneId id = 0; id < num_lanes(); ++id)
     if (stuck[id])
       visit_waiting(id, [&](const Packet& p) {
         if (p.in != kNil && stuck[p.in]) waits_for[p.in] = id;
       });
   LaneId start = static_cast<LaneId>(std::find(stuck.begin(), stuck.end(), uint8_t{1}) - stuck.begin());
-  for (size_t i = 0; i < lanes_.size() && waits_for[start] != kNil; ++i) start = waits_for[start];  // into the cycle
+  for (size_t i = 0; i < num_lanes() && waits_for[start] != kNil; ++i) start = waits_for[start];  // into the cycle
   std::string result = "deadlock: these lanes wait for each other in a circle\n";
   LaneId id = start;
   do {
@@ -122,16 +118,16 @@ std::string PacketEngine::stuck_report() const {
   if (std::find(stuck.begin(), stuck.end(), uint8_t{1}) != stuck.end()) return name_cycle(stuck);
   if (!queue_.empty()) return "";
   std::string result;
-  for (Channel c = 0; c < ports_.size(); ++c)
-    if (down_[c] && ports_[c].waiting_lanes != 0)
+  for (Channel c = 0; c < num_channels(); ++c)
+    if (down_[c] && port(c).waiting_lanes != 0)
       result += fmt::format("  {} is down and packets wait for it\n", graph_.name_of_channel(c));
   for (const Parked& parked : parked_)
     result += fmt::format("  no way from {} to rank {}\n", graph_.name(parked.at), packets_[parked.packet].target);
-  for (Channel c = 0; c < ports_.size(); ++c)
+  for (Channel c = 0; c < num_channels(); ++c)
     for (uint32_t i = 0; i < lanes_per_port_; ++i) {
       const LaneId id = c * lanes_per_port_ + i;
-      const bool has_credits = lanes_[id].ring != kNil && !down_[c] &&
-                               lanes_[id].credits >= static_cast<int32_t>(packets_[first_waiting(lanes_[id])].units);
+      const bool has_credits = lane(id).ring != kNil && !down_[c] &&
+                               lane(id).credits >= static_cast<int32_t>(packets_[first_waiting(lane(id))].units);
       if (has_credits) result += fmt::format("  {} stands in no arbitration table\n", name_lane(id));
     }
   return result.empty() ? "  a source waits for an acknowledgement that does not come\n" : result;

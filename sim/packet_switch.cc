@@ -26,12 +26,11 @@ uint32_t PacketEngine::random_below(uint32_t bound) {
 
 void PacketEngine::arrive(uint32_t packet) {
   Packet& p = packets_[packet];
-  const Channel came_over = lanes_[p.in].channel;
-  const Port& port = ports_[came_over];
-  if (port.raises_class && p.hop_class + 1u < classes_) ++p.hop_class;
-  if ((p.flags & (kFresh | kDetour)) != 0) consider_detour(p, port.to);
-  if (!fifos_.empty()) return arrive_in_fifo(packet, port.to);
-  forward(packet, port.to, graph_.in_slot(came_over));
+  const Lane& came_over = lane(p.in);
+  if (came_over.raises_class && p.hop_class + 1u < classes_) ++p.hop_class;
+  if ((p.flags & (kFresh | kDetour)) != 0 && may_detour_) consider_detour(p, came_over.to);
+  if (!fifos_.empty()) return arrive_in_fifo(packet, came_over.to);
+  forward(packet, came_over.to, came_over.in_slot);
 }
 
 void PacketEngine::forward(uint32_t packet, Vertex at, uint32_t slot) {
@@ -108,10 +107,10 @@ void PacketEngine::consider_detour(Packet& p, Vertex at) {
 
 void PacketEngine::request(uint32_t packet, Channel out, uint32_t slot) {
   Packet& p = packets_[packet];
-  Port& port = ports_[out];
+  Port& port = this->port(out);
   const uint32_t lane_index = lane_of(p);
   const LaneId id = out * lanes_per_port_ + lane_index;
-  Lane& lane = lanes_[id];
+  Lane& lane = this->lane(out, lane_index);
   const int32_t size = static_cast<int32_t>(p.units);
   loads_[id] += size;
   if (congestion_ && p.in != kNil) {
@@ -148,56 +147,63 @@ bool PacketEngine::admit(Port& port, Channel channel, const Packet& p) {
 
 void PacketEngine::enqueue(uint32_t packet, Lane& lane, Port& port, uint32_t lane_index, uint32_t slot) {
   Packet& p = packets_[packet];
-  if (lane.queues == kNil) {
-    const Vertex from = graph_[lane.channel].from;
-    const uint32_t slots = graph_.num_in(from) + (graph_.is_endpoint(from) ? 2u * settings_.num_classes : 0u);
-    lane.queues = static_cast<uint32_t>(input_queues_.size());
-    input_queues_.resize(input_queues_.size() + slots);
-  }
-  const uint32_t index = lane.queues + slot;
-  InputQueue& queue = input_queues_[index];
-  if (queue.tail == kNil) {
-    p.next = packet;
-    if (lane.ring == kNil) {
-      queue.next = index;
-      port.waiting_lanes |= uint64_t{1} << lane_index;
-    } else {
-      queue.next = input_queues_[lane.ring].next;
-      input_queues_[lane.ring].next = index;
-    }
-    lane.ring = index;
-  } else {
-    Packet& tail = packets_[queue.tail];
-    p.next = tail.next;
-    tail.next = packet;
-  }
-  queue.tail = packet;
+  p.next = kNil;
   lane.waiting += static_cast<int32_t>(p.units);
   lane.peak_waiting = std::max(lane.peak_waiting, lane.waiting);
+  const uint64_t bit = uint64_t{1} << (slot % 64);
+  if ((lane.inputs & bit) != 0) {
+    uint32_t index = lane.ring;
+    do {
+      InputQueue& queue = input_queues_[index];
+      if (queue.slot == slot) {
+        packets_[queue.tail].next = packet;
+        queue.tail = packet;
+        return;
+      }
+      index = queue.next;
+    } while (index != lane.ring);
+  }
+  const uint32_t index = input_queues_.add();
+  InputQueue& queue = input_queues_[index];
+  queue.head = queue.tail = packet;
+  queue.slot = slot;
+  if (lane.ring == kNil) {
+    queue.next = index;
+    port.waiting_lanes |= uint64_t{1} << lane_index;
+  } else {
+    queue.next = input_queues_[lane.ring].next;
+    input_queues_[lane.ring].next = index;
+  }
+  lane.ring = index;
+  lane.inputs |= bit;
 }
 
 uint32_t PacketEngine::first_waiting(const Lane& lane) const {
-  return packets_[input_queues_[input_queues_[lane.ring].next].tail].next;
+  return input_queues_[input_queues_[lane.ring].next].head;
 }
 
 /// Takes the first packet of the next input in turn.
 uint32_t PacketEngine::dequeue(Lane& lane, Port& port, uint32_t lane_index) {
-  const uint32_t index = input_queues_[lane.ring].next;
+  InputQueue& last = input_queues_[lane.ring];
+  const uint32_t index = last.next;
   InputQueue& queue = input_queues_[index];
-  const uint32_t packet = packets_[queue.tail].next;
-  if (packet != queue.tail) {
-    packets_[queue.tail].next = packets_[packet].next;
+  const uint32_t packet = queue.head;
+  const Packet& p = packets_[packet];
+  lane.waiting -= static_cast<int32_t>(p.units);
+  if (p.next != kNil) {
+    queue.head = p.next;
     lane.ring = index;  // served: now the last of the ring
-  } else {
-    queue.tail = kNil;
-    if (index == lane.ring) {
-      lane.ring = kNil;
-      port.waiting_lanes &= ~(uint64_t{1} << lane_index);
-    } else {
-      input_queues_[lane.ring].next = queue.next;
-    }
+    return packet;
   }
-  lane.waiting -= static_cast<int32_t>(packets_[packet].units);
+  if (index == lane.ring) {
+    lane.ring = kNil;
+    lane.inputs = 0;
+    port.waiting_lanes &= ~(uint64_t{1} << lane_index);
+  } else {
+    last.next = queue.next;
+    if (!has_wide_vertices_) lane.inputs &= ~(uint64_t{1} << (queue.slot % 64));  // else it may stand for another
+  }
+  input_queues_.remove(index);
   return packet;
 }
 
@@ -213,7 +219,7 @@ bool PacketEngine::is_ready(LaneId id, Lane& lane) {
 }
 
 void PacketEngine::arbitrate(Channel channel) {
-  Port& port = ports_[channel];
+  Port& port = this->port(channel);
   if (port.waiting_lanes == 0 || port.is_down || port.has_done_event) return;
   if (port.busy_until > now_) return expect_done(port, channel);
   const uint32_t lane_index = pick_lane(port, channel);
@@ -222,26 +228,26 @@ void PacketEngine::arbitrate(Channel channel) {
     return;
   }
   const LaneId id = channel * lanes_per_port_ + lane_index;
-  transmit(dequeue(lanes_[id], port, lane_index), channel, id);
+  transmit(dequeue(lane(channel, lane_index), port, lane_index), channel, id);
 }
 
 /// Chooses the lane that sends next; kNil when none has credits.
 uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
   const LaneId first = channel * lanes_per_port_;
   if (lanes_per_port_ == 1) {
-    if (is_ready(first, lanes_[first])) return 0;
-    starve(first, lanes_[first], port);
+    if (is_ready(first, lane(channel, 0))) return 0;
+    starve(first, lane(channel, 0), port);
     return kNil;
   }
   uint64_t ready = 0;
   uint32_t ready_virtual = 0;
   for (uint64_t waiting = port.waiting_lanes; waiting != 0; waiting &= waiting - 1) {
     const uint32_t l = static_cast<uint32_t>(std::countr_zero(waiting));
-    if (is_ready(first + l, lanes_[first + l])) {
+    if (is_ready(first + l, lane(channel, l))) {
       ready |= uint64_t{1} << l;
       ready_virtual |= 1u << (l / classes_);
     } else {
-      starve(first + l, lanes_[first + l], port);
+      starve(first + l, lane(channel, l), port);
     }
   }
   if (ready == 0) return kNil;
@@ -257,7 +263,7 @@ uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
   port.next_class = static_cast<uint8_t>(hop_class + 1 == classes_ ? 0 : hop_class + 1);
   const uint32_t lane_index = virtual_lane * classes_ + hop_class;
   if (virtual_lanes_ > 1)
-    arbitration_.charge(port.arbitration, static_cast<int32_t>(packets_[first_waiting(lanes_[first + lane_index])].bytes));
+    arbitration_.charge(port.arbitration, static_cast<int32_t>(packets_[first_waiting(lane(channel, lane_index))].bytes));
   return lane_index;
 }
 
@@ -267,15 +273,15 @@ void PacketEngine::starve(LaneId id, Lane& lane, const Port& port) {
     lane.is_stalled = true;
     stalled_since_[id] = now_;
   }
-  if (lane.credit_head == kNil || lane.has_credit_event || port.is_down) return;
+  if (lane.credit_count == 0 || lane.has_credit_event || port.is_down) return;
   lane.has_credit_event = true;
-  push(credits_[lane.credit_head].time, EventKind::credit, id);
+  push(next_credit(lane), EventKind::credit, id);
 }
 
 void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
   Packet& p = packets_[packet];
-  Port& port = ports_[channel];
-  Lane& lane = lanes_[id];
+  Port& port = this->port(channel);
+  Lane& lane = this->lane(channel, lane_of(p));
   const unsigned __int128 time = static_cast<unsigned __int128>(port.ps_per_byte) * p.bytes + port.fraction;
   port.fraction = static_cast<uint32_t>(time);  // carried over, so that no rate drifts
   const Ps end = now_ + static_cast<Ps>(time >> 32);
@@ -320,7 +326,7 @@ bool PacketEngine::wants_done(uint32_t feeder) const {
 }
 
 void PacketEngine::port_done(Channel channel) {
-  Port& port = ports_[channel];
+  Port& port = this->port(channel);
   const uint32_t feeder = port.feeder;
   port.feeder = kNil;
   if (feeder != kNil) {
@@ -330,7 +336,8 @@ void PacketEngine::port_done(Channel channel) {
       fifos_[input].state = InputFifo::State::idle;
       if (fifos_[input].head != kNil) ask_fifo(input, graph_[channel].from);
     } else {
-      sources_[feeder].gates &= ~(uint64_t{1} << gate_of(channel));
+      Source& source = sources_[feeder];
+      source.gates &= ~(uint64_t{1} << (source.has_one_channel ? 0 : gate_of(channel)));
       inject(feeder);
     }
   }
@@ -339,43 +346,47 @@ void PacketEngine::port_done(Channel channel) {
 }
 
 void PacketEngine::collect_credits(LaneId id, Lane& lane) {
-  while (lane.credit_head != kNil) {
-    const uint32_t index = lane.credit_head;
-    const Credit& credit = credits_[index];
+  while (lane.credit_count > 0) {
+    const Credit& credit = credits_[lane.credit_ring + lane.credit_first];
     if (credit.time > now_) return;
     lane.credits += credit.units;
     loads_[id] -= credit.units;
-    lane.credit_head = credit.next;
-    credits_.remove(index);
+    lane.credit_first = static_cast<uint16_t>((lane.credit_first + 1) & ((1 << lane.credit_bits) - 1));
+    --lane.credit_count;
   }
 }
 
 /// The buffer of a lane gets `units` free when a packet has left it; its sender learns that a wire latency later.
 void PacketEngine::return_credits(LaneId id, Ps leaves, int32_t units) {
-  Lane& lane = lanes_[id];
-  const uint32_t index = credits_.add();
-  Credit& credit = credits_[index];
-  credit.time = leaves + lane.wire_latency;
-  credit.units = units;
-  bool is_first = false;
-  if (lane.credit_head == kNil) {
-    is_first = true;
-    lane.credit_head = lane.credit_tail = index;
-  } else if (credits_[lane.credit_tail].time <= credit.time) {
-    credits_[lane.credit_tail].next = index;
-    lane.credit_tail = index;
-  } else {
-    uint32_t* link = &lane.credit_head;
-    while (credits_[*link].time <= credit.time) link = &credits_[*link].next;
-    is_first = link == &lane.credit_head;
-    credit.next = *link;
-    *link = index;
+  Lane& lane = this->lane(id);
+  if (lane.credit_count == 1 << lane.credit_bits) grow_credit_ring(lane);
+  const Credit credit = {leaves + lane.wire_latency, units};
+  Credit* ring = &credits_[lane.credit_ring];
+  const uint32_t mask = (1u << lane.credit_bits) - 1;
+  uint32_t i = lane.credit_count++;
+  for (; i > 0; --i) {  // packets may leave by faster and slower ports
+    const Credit& before = ring[(lane.credit_first + i - 1) & mask];
+    if (before.time <= credit.time) break;
+    ring[(lane.credit_first + i) & mask] = before;
   }
-  if (lane.waiting == 0 || (lane.has_credit_event && !is_first)) return;
-  const Port& port = ports_[lane.channel];
+  ring[(lane.credit_first + i) & mask] = credit;
+  if (lane.waiting == 0 || (lane.has_credit_event && i > 0)) return;
+  const Port& port = this->port(lane.channel);
   if (port.has_done_event || port.is_down || port.busy_until > now_) return;  // it will look itself
   lane.has_credit_event = true;
   push(credit.time, EventKind::credit, id);
+}
+
+void PacketEngine::grow_credit_ring(Lane& lane) {
+  const uint32_t size = 1u << lane.credit_bits;
+  PLUMB_CHECK(size < 1u << 15, "more than {} credit returns under way on one lane", size);
+  const uint32_t larger = static_cast<uint32_t>(credits_.size());
+  credits_.resize(credits_.size() + 2 * size);
+  for (uint32_t i = 0; i < lane.credit_count; ++i)
+    credits_[larger + i] = credits_[lane.credit_ring + ((lane.credit_first + i) & (size - 1))];
+  lane.credit_ring = larger;
+  lane.credit_first = 0;
+  ++lane.credit_bits;
 }
 
 void PacketEngine::arrive_in_fifo(uint32_t packet, Vertex at) {
@@ -390,7 +401,7 @@ void PacketEngine::arrive_in_fifo(uint32_t packet, Vertex at) {
   }
   fifo.tail = packet;
   if (fifo.state == InputFifo::State::sending) {
-    Port& port = ports_[fifo.output];
+    Port& port = this->port(fifo.output);
     const bool still_sends = port.feeder == (kFifoFeeder | input) && (port.has_done_event || port.busy_until > now_);
     if (still_sends) {
       if (!port.has_done_event) expect_done(port, fifo.output);
@@ -404,7 +415,7 @@ void PacketEngine::arrive_in_fifo(uint32_t packet, Vertex at) {
 /// The first packet of an input queue asks for an output; those behind it wait for it.
 void PacketEngine::ask_fifo(LaneId input, Vertex at) {
   fifos_[input].state = InputFifo::State::asking;
-  forward(fifos_[input].head, at, graph_.in_slot(lanes_[input].channel));
+  forward(fifos_[input].head, at, lane(input).in_slot);
 }
 
 }  // namespace plumb::sim

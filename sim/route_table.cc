@@ -26,15 +26,20 @@ void RouteTable::find_groups(const ChannelGraph& graph, std::span<const uint8_t>
     if (info.carries(network_) && graph.is_endpoint(info.to)) into[info.to].push_back({info.from, c});
   }
   std::map<std::vector<Vertex>, uint32_t> groups;
-  last_begin_.push_back(0);
   for (Rank r = 0; r < ranks; ++r) {
     std::vector<Vertex> key;
     for (const Last& last : into[r]) key.push_back(last.from);
     const auto [it, added] = groups.try_emplace(key, static_cast<uint32_t>(members_.size()));
     if (added) members_.push_back(r);
-    group_of_.push_back(it->second);
-    last_.insert(last_.end(), into[r].begin(), into[r].end());
-    last_begin_.push_back(static_cast<uint32_t>(last_.size()));
+    Destination destination;
+    destination.group = it->second;
+    destination.more_begin = static_cast<uint32_t>(more_.size());
+    if (!into[r].empty()) {
+      destination.last = into[r][0];
+      more_.insert(more_.end(), into[r].begin() + 1, into[r].end());
+    }
+    destination.more_end = static_cast<uint32_t>(more_.size());
+    destinations_.push_back(destination);
   }
   num_groups_ = static_cast<uint32_t>(members_.size());
 }
@@ -52,8 +57,7 @@ void RouteTable::fill(const Fabric& fabric, const ChannelGraph& graph) {
   // Two ranks of a group, so that one is not at the vertex asked for.
   std::vector<Rank> second(num_groups_, kNone);
   for (Rank r = 0; r < graph.ranks(); ++r)
-    if (r != members_[group_of_[r]]) second[group_of_[r]] = r;
-  only_.assign(vertices, kNil);
+    if (r != members_[group(r)]) second[group(r)] = r;
   row_of_.assign(vertices, kNil);
   std::vector<LinkId> next;
   std::vector<Channel> channels;
@@ -67,7 +71,7 @@ void RouteTable::fill(const Fabric& fabric, const ChannelGraph& graph) {
     }
     if (ways == 0) continue;
     if (ways == 1 && graph.is_endpoint(v)) {  // wherever it goes, it goes there
-      only_[v] = way;
+      row_of_[v] = kOnly | store({way});
       continue;
     }
     row_of_[v] = static_cast<uint32_t>(row_vertex_.size());
@@ -113,8 +117,9 @@ void RouteTable::prune(const ChannelGraph& graph, std::span<const uint8_t> down)
         for (Channel c : old) {
           const Vertex to = graph[c].to;
           if (down[c]) continue;
-          const bool ends = graph.is_endpoint(to) && row_of_[to] == kNil;
-          if (ends || is_last(to, members_[g]) || !candidates(to, members_[g]).empty()) kept.push_back(c);
+          const bool goes_on = to == static_cast<Vertex>(members_[g]) || is_last(to, members_[g]) ||
+                               !candidates(to, members_[g]).empty();
+          if (goes_on) kept.push_back(c);
         }
         if (kept.size() == old.size()) continue;
         const auto [it, added] = stored.try_emplace(kept, 0);
@@ -127,8 +132,7 @@ void RouteTable::prune(const ChannelGraph& graph, std::span<const uint8_t> down)
 }
 
 int64_t RouteTable::memory_bytes() const {
-  const size_t words = group_of_.capacity() + members_.capacity() + 2 * last_.capacity() +
-                       last_begin_.capacity() + only_.capacity() + row_of_.capacity() +
+  const size_t words = 5 * destinations_.capacity() + members_.capacity() + 2 * more_.capacity() + row_of_.capacity() +
                        row_vertex_.capacity() + entries_.capacity() + pool_.capacity() + to_of_.capacity();
   return static_cast<int64_t>(words * sizeof(uint32_t));
 }

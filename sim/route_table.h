@@ -22,25 +22,27 @@ class RouteTable {
 
   /// Channels that lead one hop nearer to rank dst, ascending; empty when there are none.
   std::span<const Channel> candidates(Vertex at, Rank dst) const {
-    for (uint32_t i = last_begin_[dst]; i < last_begin_[dst + 1]; ++i)
-      if (last_[i].from == at) return {&last_[i].channel, 1};
-    if (only_[at] != kNil) return {&only_[at], 1};
+    const Destination& d = destinations_[dst];
+    if (d.last.from == at) return {&d.last.channel, 1};
+    for (uint32_t i = d.more_begin; i < d.more_end; ++i)
+      if (more_[i].from == at) return {&more_[i].channel, 1};
     const uint32_t row = row_of_[at];
-    if (row == kNil) return {};
-    return list(entries_[static_cast<size_t>(row) * num_groups_ + group_of_[dst]]);
+    if ((row & kOnly) == 0) return list(entries_[static_cast<size_t>(row) * num_groups_ + d.group]);
+    return row == kNil ? std::span<const Channel>{} : list(row & ~kOnly);
   }
 
   uint32_t num_groups() const { return num_groups_; }
-  uint32_t group(Rank dst) const { return group_of_[dst]; }
+  uint32_t group(Rank dst) const { return destinations_[dst].group; }
   /// A rank of the group.
   Rank member(uint32_t group) const { return members_[group]; }
   /// A vertex that the rank hangs on.
-  Vertex last_vertex(Rank dst) const { return last_[last_begin_[dst]].from; }
+  Vertex last_vertex(Rank dst) const { return destinations_[dst].last.from; }
   /// True when the rank hangs on the vertex.
   bool is_last(Vertex at, Rank dst) const {
-    for (uint32_t i = last_begin_[dst]; i < last_begin_[dst + 1]; ++i)
-      if (last_[i].from == at) return true;
-    return false;
+    const Destination& d = destinations_[dst];
+    bool found = d.last.from == at;
+    for (uint32_t i = d.more_begin; i < d.more_end; ++i) found |= more_[i].from == at;
+    return found;
   }
 
   /// Channels of a minimal path from a vertex to a rank; 0 at the rank itself, -1 without a path.
@@ -49,9 +51,17 @@ class RouteTable {
   int64_t memory_bytes() const;
 
  private:
+  static constexpr uint32_t kOnly = 0x80000000;  // in row_of_: all destinations share the list that follows
+
+  /// A channel into a rank.
   struct Last {
-    Vertex from;
-    Channel channel;
+    Vertex from = kNil;
+    Channel channel = kNil;
+  };
+  struct Destination {
+    Last last;  // the only one of most
+    uint32_t group = 0;
+    uint32_t more_begin = 0, more_end = 0;  // further ones in more_
   };
 
   void find_groups(const ChannelGraph& graph, std::span<const uint8_t> down);
@@ -62,12 +72,10 @@ class RouteTable {
 
   Link network_;
   uint32_t num_groups_ = 0;
-  std::vector<uint32_t> group_of_;    // [ranks]
-  std::vector<Rank> members_;         // [groups]
-  std::vector<Last> last_;            // the channels into each rank
-  std::vector<uint32_t> last_begin_;  // [ranks + 1]
-  std::vector<Channel> only_;         // [vertices] the one way out, kNil when there are several or none
-  std::vector<uint32_t> row_of_;      // [vertices] kNil without a row
+  std::vector<Destination> destinations_;  // [ranks]
+  std::vector<Last> more_;
+  std::vector<Rank> members_;     // [groups]
+  std::vector<uint32_t> row_of_;  // [vertices] kNil without a way out
   std::vector<Vertex> row_vertex_;    // [rows]
   std::vector<uint32_t> entries_;     // [rows][groups] position in pool_
   std::vector<uint32_t> pool_;        // lists: length, channels

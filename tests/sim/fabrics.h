@@ -39,7 +39,7 @@ struct LeafSpine {
   Rank ranks = 64;
   int32_t down = 8;  // ranks per leaf; the last leaf may be partly filled
   int32_t spines = 8;
-  Wire wire;
+  Wire wire{};
 };
 
 inline Fabric leaf_spine(const LeafSpine& shape) {
@@ -83,7 +83,7 @@ struct SmallDragonfly {
   int32_t groups = 5;
   int32_t routers = 4;  // per group
   int32_t ranks = 2;    // per router
-  Wire wire;
+  Wire wire{};
 };
 
 /// Routers of a group are fully meshed; one cable between each two groups, spread over the routers.
