@@ -111,16 +111,20 @@ void EventQueue::open_bucket(Ps bucket) {
   base_ = bucket;
   const Ps start = bucket << width_bits_;
   const uint32_t slot = static_cast<uint32_t>(bucket) & mask_;
-  open_.clear();
   position_ = 0;
   chain_.clear();
-  for (uint32_t b = heads_[slot]; b != kNil; b = blocks_[b].next) chain_.push_back(b);
+  size_t count = 0;
+  for (uint32_t b = heads_[slot]; b != kNil; b = blocks_[b].next) {
+    chain_.push_back(b);
+    count += blocks_[b].count;
+  }
   heads_[slot] = kNil;
   occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+  open_.resize(count);
+  Event* out = open_.data();
   for (size_t i = chain_.size(); i-- > 0;) {  // the oldest block is the last of the chain
     Block& block = blocks_[chain_[i]];
-    for (uint32_t e = 0; e < block.count; ++e)
-      open_.push_back({start + block.entries[e].offset, block.entries[e].word});
+    for (uint32_t e = 0; e < block.count; ++e) *out++ = {start + block.entries[e].offset, block.entries[e].word};
     block.next = free_block_;
     free_block_ = chain_[i];
   }

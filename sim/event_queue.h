@@ -1,4 +1,4 @@
-// The queue of events: a timing wheel whose buckets are chains of 128-byte blocks of 8-byte events. Exact
+// The queue of events: a timing wheel whose buckets are chains of cache lines of seven 8-byte events. Exact
 // order: by date, then by the order of pushes.
 #pragma once
 
@@ -64,13 +64,13 @@ class EventQueue {
     uint32_t offset;  // date - start of the bucket
     uint32_t word;
   };
-  static constexpr uint32_t kBlockEntries = 15;
+  static constexpr uint32_t kBlockEntries = 7;
   struct alignas(64) Block {
     uint32_t count;
     uint32_t next;
     Entry entries[kBlockEntries];
   };
-  static_assert(sizeof(Block) == 128);
+  static_assert(sizeof(Block) == 64);
   struct Far {
     Ps time;
     uint64_t sequence;

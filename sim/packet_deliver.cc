@@ -16,7 +16,6 @@ void PacketEngine::deliver(uint32_t packet) {
 
 void PacketEngine::note_landed(const Packet& p) {
   MessageState& state = messages_[p.message];
-  const NetworkSettings& settings = settings_.network(state.message.network);
   const int64_t payload = payload_of(p);
   ++counts_.packets;
   counts_.payload_bytes += payload;
@@ -27,13 +26,14 @@ void PacketEngine::note_landed(const Packet& p) {
   } else {
     state.expected = static_cast<uint16_t>(p.sequence + 1);
   }
-  if (state.extra != kNil || settings.injection.outstanding_bytes > 0) echo_back(p, state);
-  if (state.message.chunk_packets == 0) return;
-  MessageExtra& extra = extras_[state.extra];
+  const FlowId flow = state.has_extra ? extras_[p.message].flow : kNil;
+  if (flow != kNil || settings_.networks[state.is_scale_out].injection.outstanding_bytes > 0) echo_back(p, flow);
+  if (!state.has_extra || contents_[p.message].chunk_packets == 0) return;
+  MessageExtra& extra = extras_[p.message];
   extra.bytes_landed += payload;
   if (--extra.chunk_left > 0 && state.packets_left > 0) return;
-  extra.chunk_left = state.message.chunk_packets;
-  traffic_.on_chunk(state.message, extra.bytes_landed, now_);
+  extra.chunk_left = contents_[p.message].chunk_packets;
+  traffic_.on_chunk(contents_[p.message], extra.bytes_landed, now_);
 }
 
 int64_t PacketEngine::payload_of(const Packet& p) const {
@@ -43,20 +43,19 @@ int64_t PacketEngine::payload_of(const Packet& p) const {
 }
 
 /// The acknowledgement takes the way's latency; it does not compete with data.
-void PacketEngine::echo_back(const Packet& p, const MessageState& state) {
-  const bool acknowledges = settings_.network(state.message.network).injection.outstanding_bytes > 0;
-  const FlowId flow = state.extra == kNil ? kNil : extras_[state.extra].flow;
+void PacketEngine::echo_back(const Packet& p, FlowId flow) {
+  const bool acknowledges = settings_.networks[p.flags & kScaleOut].injection.outstanding_bytes > 0;
   const bool reports = flow != kNil && congestion_->is_echoed(p.congestion);
   if (!acknowledges && !reports) return;
   const uint32_t index = echoes_.add();
   Echo& echo = echoes_[index];
-  echo.source = source_of(state.message);
+  echo.source = source_of(messages_[p.message]);
   echo.acknowledged = acknowledges ? payload_of(p) : 0;
   echo.flow = reports ? flow : kNil;
   echo.bytes = static_cast<int32_t>(p.bytes);
   echo.field = p.congestion;
   if (reports) ++flows_[flow].users;  // the echo keeps the flow known
-  push(now_ + path_latency(state.message), EventKind::echo, index);
+  push(now_ + path_latency(contents_[p.message]), EventKind::echo, index);
 }
 
 void PacketEngine::on_echo(uint32_t index) {
@@ -88,11 +87,9 @@ void PacketEngine::on_flow_timer(FlowId flow) {
 }
 
 void PacketEngine::land(uint32_t index) {
-  const MessageState& state = messages_[index];
-  const Order order = state.message.order;
+  const Order order = messages_[index].has_extra ? contents_[index].order : Order::unrelated;
   if (order == Order::racing || order == Order::counted) {
-    const MessageExtra& extra = extras_[state.extra];
-    const OrderTracker::Place place = {extra.stream, extra.stream_position};
+    const OrderTracker::Place place = {extras_[index].stream, extras_[index].stream_position};
     const bool is_early = !order_.is_covered(place);
     if (is_early && order == Order::racing) ++counts_.order_violations;
     if (is_early && order == Order::counted) {
@@ -102,24 +99,24 @@ void PacketEngine::land(uint32_t index) {
     }
   }
   finish(index);
-  release_signals();
+  if (!released_.empty()) release_signals();
 }
 
 void PacketEngine::finish(uint32_t index) {
-  const MessageState state = messages_[index];
+  const Message message = contents_[index];
+  const bool has_extra = messages_[index].has_extra;
   messages_.remove(index);
   ++counts_.messages;
-  if (state.extra != kNil) {
-    const MessageExtra extra = extras_[state.extra];
-    extras_.remove(state.extra);
-    if (state.message.order != Order::unrelated)
-      order_.finish({extra.stream, extra.stream_position}, state.message.order, released_);
+  if (has_extra) {
+    const MessageExtra extra = extras_[index];
+    if (message.order != Order::unrelated)
+      order_.finish({extra.stream, extra.stream_position}, message.order, released_);
     if (extra.flow != kNil) {
       --flows_[extra.flow].users;
       close_flow(extra.flow);
     }
   }
-  traffic_.on_arrived(state.message, now_);
+  traffic_.on_arrived(message, now_);
 }
 
 /// Signals whose data has landed: those at the destination act, those at the source go once they know.
@@ -127,19 +124,18 @@ void PacketEngine::release_signals() {
   while (!released_.empty()) {
     const uint32_t index = released_.back();
     released_.pop_back();
-    const MessageState& state = messages_[index];
-    if (state.message.order != Order::fenced) {
+    if (contents_[index].order != Order::fenced) {
       finish(index);
       continue;
     }
-    Ps& ready = extras_[state.extra].ready;
-    ready = now_ + path_latency(state.message);
-    wake_source(source_of(state.message), ready);
+    Ps& ready = extras_[index].ready;
+    ready = now_ + path_latency(contents_[index]);
+    wake_source(source_of(messages_[index]), ready);
   }
 }
 
 void PacketEngine::land_local(uint32_t index) {
-  const Message message = messages_[index].message;
+  const Message message = contents_[index];
   messages_.remove(index);
   ++counts_.local_messages;
   if (message.report_sent) traffic_.on_sent(message, now_);

@@ -196,7 +196,7 @@ Ps PacketEngine::duration(const Port& port, int64_t bytes) const {
 void PacketEngine::wake(Rank rank, Link network, uint8_t traffic_class, Ps at) {
   PLUMB_CHECK(rank >= 0 && rank < graph_.ranks() && traffic_class < settings_.num_classes && network != Link::local,
               "wake of rank {}, class {}", rank, traffic_class);
-  const uint32_t source = source_of({.src = rank, .network = network, .traffic_class = traffic_class});
+  const uint32_t source = source_of({.src = rank, .traffic_class = traffic_class, .is_scale_out = network == Link::scale_out});
   sources_[source].may_have_more = true;
   push(std::max(at, now_), EventKind::source_wake, source);
 }
@@ -257,7 +257,7 @@ void PacketEngine::handle(EventKind kind, uint32_t index) {
     case EventKind::source_wake:
       if (sources_[index].wake == now_) sources_[index].wake = kNever;
       return inject(index);
-    case EventKind::sent: return traffic_.on_sent(messages_[index].message, now_);
+    case EventKind::sent: return traffic_.on_sent(contents_[index], now_);
     case EventKind::local: return land_local(index);
     case EventKind::echo: return on_echo(index);
     case EventKind::flow_timer: return on_flow_timer(index);

@@ -128,7 +128,8 @@ class PacketEngine {
   bool wants_done(uint32_t feeder) const;
   void port_done(Channel channel);
   void collect_credits(LaneId id, Lane& lane);
-  Ps next_credit(const Lane& lane) const { return credits_[lane.credit_ring + lane.credit_first].time; }
+  Ps next_credit(const Lane& lane) const { return credits_[lane.credit_ring + lane.credit_first].time(now_); }
+  bool insert_credit(Lane& lane, Ps time, int32_t units);
   void grow_credit_ring(Lane& lane);
   void return_credits(LaneId id, Ps leaves, int32_t units);
   void expect_done(Port& port, Channel channel);
@@ -141,23 +142,27 @@ class PacketEngine {
   void inject(uint32_t source);
   bool pull(uint32_t source);
   void start(uint32_t source, const Message& message);
+  uint32_t add_message(const Message& message);
   void add_extra(uint32_t message, uint32_t source);
   void start_local(const Message& message);
   bool send_one(uint32_t source);
   Channel open_gate(const Source& source, uint32_t message);
   bool is_window_full(const Source& source, const MessageState& message) const;
+  Ps may_send(uint32_t message) const;
   uint32_t make_packet(uint32_t message, Channel channel);
-  Ps may_send(const MessageState& message) const;
   void wake_source(uint32_t source, Ps at);
   FlowId open_flow(const Message& message, uint32_t source);
   void close_flow(FlowId flow);
   Ps path_latency(const Message& message) const;
-  uint32_t source_of(const Message& message) const;
+  uint32_t source_of(const MessageState& message) const {
+    return (static_cast<uint32_t>(message.src) * 2 + message.is_scale_out) * static_cast<uint32_t>(settings_.num_classes) +
+           message.traffic_class;
+  }
   uint32_t gate_of(Channel channel) const { return channel - graph_.out_begin(graph_[channel].from); }
 
   // packet_deliver.cc
   void deliver(uint32_t packet);
-  void echo_back(const Packet& packet, const MessageState& state);
+  void echo_back(const Packet& packet, FlowId flow);
   void on_echo(uint32_t echo);
   void on_flow_timer(FlowId flow);
   void set_flow_timer(FlowId flow, Ps at);
@@ -218,7 +223,8 @@ class PacketEngine {
   std::vector<Source> sources_;     // [ranks][networks][classes]
   Pool<Packet> packets_;
   Pool<MessageState> messages_;
-  Pool<MessageExtra> extras_;
+  std::vector<Message> contents_;      // [messages_]
+  std::vector<MessageExtra> extras_;   // [messages_], as far as they have one
   std::vector<Credit> credits_;  // the rings of the lanes
   Pool<Echo> echoes_;
   Pool<Flow> flows_;

@@ -65,7 +65,7 @@ void PacketEngine::reroute() {
       continue;
     }
     // A source's packet keeps its gate: it is known by the channel that it waits for.
-    const Message& message = messages_[packets_[packet.packet].message].message;
+    const MessageState& message = messages_[packets_[packet.packet].message];
     Source& source = sources_[source_of(message)];
     const auto candidates = tables_[packets_[packet.packet].flags & kScaleOut].candidates(packet.at, message.dst);
     if (candidates.empty()) {
@@ -91,7 +91,7 @@ void PacketEngine::drain(Channel channel, std::vector<Parked>& out) {
       const uint32_t packet = dequeue(lane, port, lane_index);
       const Packet& p = packets_[packet];
       loads_[id] -= static_cast<int32_t>(p.units);
-      if (p.in == kNil) sources_[source_of(messages_[p.message].message)].gates &= ~(uint64_t{1} << gate_of(channel));
+      if (p.in == kNil) sources_[source_of(messages_[p.message])].gates &= ~(uint64_t{1} << gate_of(channel));
       out.push_back({packet, at, slot});
     }
     lane.is_stalled = false;

@@ -8,12 +8,6 @@
 
 namespace plumb::sim {
 
-uint32_t PacketEngine::source_of(const Message& message) const {
-  const uint32_t network = message.network == Link::scale_out ? 1 : 0;
-  return (static_cast<uint32_t>(message.src) * 2 + network) * static_cast<uint32_t>(settings_.num_classes) +
-         message.traffic_class;
-}
-
 void PacketEngine::wake_source(uint32_t source, Ps at) {
   if (sources_[source].wake <= at) return;
   sources_[source].wake = at;
@@ -71,11 +65,13 @@ void PacketEngine::start(uint32_t source, const Message& message) {
     fail_usage("a packet of {} bytes payload takes {} credits, the smallest buffer has {}: larger lanes.buffer or "
                "smaller packets",
                packet_bytes, largest, smallest_buffer_[network]);
-  const uint32_t index = messages_.add();
+  const uint32_t index = add_message(message);
   MessageState& state = messages_[index];
-  state.message = message;
-  state.message.packet_bytes = static_cast<int32_t>(packet_bytes);
-  state.packets_left = static_cast<int32_t>(packets);
+  contents_[index].packet_bytes = static_cast<int32_t>(packet_bytes);
+  state.packet_bytes = static_cast<uint32_t>(packet_bytes);
+  state.packets_unmade = state.packets_left = static_cast<uint32_t>(packets);
+  state.expected = state.next_sequence();
+  state.last_bytes = static_cast<uint32_t>(message.bytes - (packets - 1) * packet_bytes);
   if (message.order != Order::unrelated || message.chunk_packets > 0 || congestion_ ||
       settings.injection.queue_pair_share < 1)
     add_extra(index, source);
@@ -90,12 +86,24 @@ void PacketEngine::start(uint32_t source, const Message& message) {
   s.ring = index;  // the last to be served
 }
 
-void PacketEngine::add_extra(uint32_t index, uint32_t source) {
-  const uint32_t extra_index = extras_.add();
+uint32_t PacketEngine::add_message(const Message& message) {
+  const uint32_t index = messages_.add();
+  if (contents_.size() <= index) contents_.resize(index + 1);
+  contents_[index] = message;
   MessageState& state = messages_[index];
-  const Message& message = state.message;
-  state.extra = extra_index;
-  MessageExtra& extra = extras_[extra_index];
+  state.src = message.src;
+  state.dst = message.dst;
+  state.traffic_class = message.traffic_class;
+  state.is_scale_out = message.network == Link::scale_out;
+  state.reports_sent = message.report_sent;
+  return index;
+}
+
+void PacketEngine::add_extra(uint32_t index, uint32_t source) {
+  if (extras_.size() <= index) extras_.resize(index + 1);
+  messages_[index].has_extra = true;
+  const Message& message = contents_[index];
+  MessageExtra& extra = extras_[index] = {};
   extra.chunk_left = message.chunk_packets;
   if (message.order != Order::unrelated) {
     const auto place = order_.start(message);
@@ -111,27 +119,24 @@ void PacketEngine::add_extra(uint32_t index, uint32_t source) {
 
 /// A rank's copies to itself follow one another and touch no network.
 void PacketEngine::start_local(const Message& message) {
-  const uint32_t index = messages_.add();
-  messages_[index].message = message;
-  messages_[index].packets_left = 1;
+  const uint32_t index = add_message(message);
   Ps& busy = local_busy_[message.src];
   busy = std::max(busy, now_) + to_ps(Bytes{message.bytes} / settings_.local.rate);
   push(busy + to_ps(settings_.local.latency), EventKind::local, index);
 }
 
-Ps PacketEngine::may_send(const MessageState& message) const {
-  if (message.extra == kNil) return 0;
-  const MessageExtra& extra = extras_[message.extra];
+Ps PacketEngine::may_send(uint32_t message) const {
+  if (!messages_[message].has_extra) return 0;
+  const MessageExtra& extra = extras_[message];
   if (extra.flow == kNil) return extra.ready;
-  const int64_t payload = std::min<int64_t>(message.unsent(), message.message.packet_bytes);
-  return std::max(extra.ready, congestion_->may_send(extra.flow, static_cast<int32_t>(payload)));
+  return std::max(extra.ready, congestion_->may_send(extra.flow, messages_[message].next_bytes()));
 }
 
 /// The channel that the message's next packet would take, kNil when a packet of the source waits for it already.
 Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
   const MessageState& state = messages_[message_index];
-  const uint8_t network = state.message.network == Link::scale_out ? kScaleOut : 0;
-  const auto candidates = tables_[network].candidates(static_cast<Vertex>(state.message.src), state.message.dst);
+  const uint8_t network = state.is_scale_out ? kScaleOut : 0;
+  const auto candidates = tables_[network].candidates(static_cast<Vertex>(state.src), state.dst);
   if (candidates.size() == 1)
     return source.has_one_channel || (source.gates >> gate_of(candidates[0]) & 1) == 0 ? candidates[0] : kNil;
   Channel open[64];
@@ -141,12 +146,12 @@ Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
   if (count == 0) return kNil;
   Packet probe;
   probe.message = message_index;
-  probe.target = state.message.dst;
-  probe.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(state.message.traffic_class));
+  probe.target = state.dst;
+  probe.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(state.traffic_class));
   probe.flags = network;
-  probe.traffic_class = state.message.traffic_class;
-  const Vertex at = static_cast<Vertex>(state.message.src);
-  const RoutePolicy policy = policies_[network][state.message.traffic_class];
+  probe.traffic_class = state.traffic_class;
+  const Vertex at = static_cast<Vertex>(state.src);
+  const RoutePolicy policy = policies_[network][state.traffic_class];
   if (policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow) return choose({open, count}, probe, at);
   const Channel fixed = choose(candidates, probe, at);
   return (source.gates >> gate_of(fixed) & 1) == 0 ? fixed : kNil;
@@ -161,13 +166,13 @@ bool PacketEngine::send_one(uint32_t source) {
   for (int32_t tries = s.active; tries > 0; --tries) {
     const MessageState& state = messages_[index];
     if (!s.is_plain && is_window_full(s, state)) return false;  // an acknowledgement will come
-    const Ps when = may_send(state);
+    const Ps when = may_send(index);
     const Channel channel = when <= now_ ? open_gate(s, index) : kNil;
     if (channel != kNil) {
       const uint32_t packet = make_packet(index, channel);
       s.following = state.next;
       s.ring = index;
-      if (state.is_all_made()) {  // its queue pair is free
+      if (state.packets_unmade == 0) {  // its queue pair is free
         messages_[previous].next = state.next;
         s.ring = previous == index ? kNil : previous;
         --s.active;
@@ -185,31 +190,31 @@ bool PacketEngine::send_one(uint32_t source) {
 }
 
 bool PacketEngine::is_window_full(const Source& source, const MessageState& message) const {
-  const int64_t limit = settings_.network(message.message.network).injection.outstanding_bytes;
-  return limit > 0 && source.outstanding > 0 &&
-         source.outstanding + std::min<int64_t>(message.unsent(), message.message.packet_bytes) > limit;
+  const int64_t limit = settings_.network(source.network).injection.outstanding_bytes;
+  return limit > 0 && source.outstanding > 0 && source.outstanding + message.next_bytes() > limit;
 }
 
-uint32_t PacketEngine::make_packet(uint32_t message_index, Channel channel) {
+uint32_t PacketEngine::make_packet(uint32_t message, Channel channel) {
   const uint32_t index = packets_.add();
   Packet& p = packets_[index];
-  MessageState& state = messages_[message_index];
-  const Message& message = state.message;
-  const NetworkSettings& settings = settings_.network(message.network);
-  const int64_t payload = std::min<int64_t>(state.unsent(), message.packet_bytes);
-  const bool is_first = state.packets_made == 0;
-  p.message = message_index;
-  p.target = message.dst;
+  MessageState& state = messages_[message];
+  const NetworkSettings& settings = settings_.networks[state.is_scale_out];
+  const bool is_first = !state.has_started, is_last = state.packets_unmade == 1;
+  const int32_t payload = state.next_bytes();
+  p.message = message;
+  p.target = state.dst;
   p.bytes = static_cast<uint32_t>(payload + (is_first ? settings.first_header_bytes : settings.next_header_bytes));
   p.units = static_cast<uint32_t>(units(p.bytes));
-  p.sequence = static_cast<uint16_t>(state.packets_made++);
-  p.traffic_class = message.traffic_class;
-  p.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(message.traffic_class));
-  p.flags = static_cast<uint8_t>(kFresh | (message.network == Link::scale_out ? kScaleOut : 0) |
-                                 (is_first ? kFirstPacket : 0) | (state.is_all_made() ? kLastPacket : 0));
-  if (settings.injection.outstanding_bytes > 0) sources_[source_of(message)].outstanding += payload;
-  if (state.extra == kNil) return index;
-  MessageExtra& extra = extras_[state.extra];
+  p.sequence = state.next_sequence();
+  p.traffic_class = state.traffic_class;
+  p.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(state.traffic_class));
+  p.flags = static_cast<uint8_t>(kFresh | (state.is_scale_out ? kScaleOut : 0) | (is_first ? kFirstPacket : 0) |
+                                 (is_last ? kLastPacket : 0));
+  state.has_started = true;
+  --state.packets_unmade;
+  if (settings.injection.outstanding_bytes > 0) sources_[source_of(state)].outstanding += payload;
+  if (!state.has_extra) return index;
+  MessageExtra& extra = extras_[message];
   if (settings.injection.queue_pair_share < 1) {
     const double gap = static_cast<double>(duration(port(channel), p.bytes)) / settings.injection.queue_pair_share;
     extra.ready = now_ + std::llround(gap);

@@ -90,10 +90,26 @@ struct InputFifo {
   enum class State : uint8_t { idle, asking, sending } state = State::idle;
 };
 
+/// Credits that reach the sender at a date: 48 bits of the date, 16 of units. Dates are compared modulo 2^48 ps (281 s);
+/// more units than 16 bits hold take several records.
 struct Credit {
-  Ps time = 0;
-  int32_t units = 0;
+  static constexpr int32_t kMostUnits = 0xffff;
+  static constexpr int kUnitBits = 16;
+
+  uint64_t bits = 0;
+
+  static Credit make(Ps time, int32_t units) {
+    return {static_cast<uint64_t>(time) << kUnitBits | static_cast<uint64_t>(units)};
+  }
+  int32_t units() const { return static_cast<int32_t>(bits & kMostUnits); }
+  bool is_after(Ps time) const { return static_cast<int64_t>((bits & ~uint64_t{kMostUnits}) - (static_cast<uint64_t>(time) << kUnitBits)) > 0; }
+  /// The date, which lies within 2^47 ps of `now`.
+  Ps time(Ps now) const {
+    const uint64_t ahead = (bits & ~uint64_t{kMostUnits}) - (static_cast<uint64_t>(now) << kUnitBits);
+    return now + (static_cast<int64_t>(ahead) >> kUnitBits);
+  }
 };
+static_assert(sizeof(Credit) == 8);
 
 /// A record of Port or Lane size. The port of a channel and its lanes stand side by side.
 union PortOrLane {
@@ -102,19 +118,28 @@ union PortOrLane {
   PortOrLane() : port() {}
 };
 
-/// A message from the moment a queue pair takes it until it has landed.
-struct alignas(64) MessageState {
-  Message message;           // packet_bytes filled in
-  int32_t packets_made = 0;  // modulo 2^16 the sequence number of the next
-  int32_t packets_left = 0;  // not yet landed
-  uint32_t next = kNil;      // in the ring of its source
-  uint32_t extra = kNil;     // MessageExtra of those that need one
-  uint16_t expected = 0;     // sequence number after the latest landed
+/// What the engine touches of a message at each packet, from the moment a queue pair takes it until it has landed. The
+/// Message itself, and a MessageExtra if it has one, stand in arrays of the same index.
+struct MessageState {
+  Rank src = 0;
+  Rank dst = 0;
+  uint32_t next = kNil;       // in the ring of its source
+  uint32_t packets_unmade = 0;
+  uint32_t packets_left = 0;  // not yet landed
+  uint32_t packet_bytes = 0;  // payload
+  uint32_t last_bytes = 0;    // payload of the last packet
+  uint16_t expected = 0;      // sequence number after the latest landed
+  uint8_t traffic_class = 0;
+  bool is_scale_out : 1 = false;
+  bool has_extra : 1 = false;
+  bool has_started : 1 = false;
+  bool reports_sent : 1 = false;
 
-  int64_t unsent() const { return message.bytes - int64_t{packets_made} * message.packet_bytes; }
-  bool is_all_made() const { return packets_made > 0 && unsent() <= 0; }
+  int32_t next_bytes() const { return static_cast<int32_t>(packets_unmade == 1 ? last_bytes : packet_bytes); }
+  /// Of the next packet; counts up to 0 of the last, modulo 2^16.
+  uint16_t next_sequence() const { return static_cast<uint16_t>(1 - packets_unmade); }
 };
-static_assert(sizeof(MessageState) == 64);
+static_assert(sizeof(MessageState) == 32);
 
 /// What only messages with an order, chunks, paced queue pairs or congestion control have.
 struct MessageExtra {
@@ -124,7 +149,6 @@ struct MessageExtra {
   uint32_t stream = kNil;  // of the order tracker
   uint32_t flow = kNil;    // of congestion control
   int32_t chunk_left = 0;  // packets until the next on_chunk()
-  uint32_t next = kNil;
 };
 
 /// What a rank sends on one network and class.

@@ -38,7 +38,7 @@ std::vector<LinkUse> PacketEngine::link_use() const {
 
 int64_t PacketEngine::memory_bytes() const {
   auto bytes = []<class T>(const std::vector<T>& v) { return static_cast<int64_t>(v.capacity() * sizeof(T)); };
-  int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() + extras_.memory_bytes() +
+  int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() + bytes(extras_) + bytes(contents_) +
                   bytes(credits_) + echoes_.memory_bytes() + flows_.memory_bytes();
   for (const RouteTable& table : tables_) total += table.memory_bytes();
   return total + bytes(ports_and_lanes_) + bytes(loads_) + input_queues_.memory_bytes() + bytes(fifos_) +

@@ -48,7 +48,7 @@ Channel PacketEngine::choose(std::span<const Channel> candidates, const Packet& 
   switch (policies_[p.flags & kScaleOut][p.traffic_class]) {
     case RoutePolicy::by_destination: return candidates[static_cast<uint32_t>(p.target) % count];
     case RoutePolicy::by_flow:
-      return candidates[mix(mix(flow_key(messages_[p.message].message) ^ settings_.seed) ^ at) % count];
+      return candidates[mix(mix(flow_key(contents_[p.message]) ^ settings_.seed) ^ at) % count];
     case RoutePolicy::spread: return candidates[random_below(count)];
     case RoutePolicy::adaptive:
     case RoutePolicy::valiant:
@@ -84,7 +84,7 @@ void PacketEngine::consider_detour(Packet& p, Vertex at) {
   if ((p.flags & kDetour) != 0) {
     if (!table.is_last(at, p.target)) return;
     p.flags &= static_cast<uint8_t>(~kDetour);
-    p.target = messages_[p.message].message.dst;
+    p.target = messages_[p.message].dst;
     return;
   }
   p.flags &= static_cast<uint8_t>(~kFresh);
@@ -297,8 +297,8 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
 
   if (p.in == kNil) {
     const MessageState& message = messages_[p.message];
-    port.feeder = source_of(message.message);
-    if ((p.flags & kLastPacket) != 0 && message.message.report_sent) push(end, EventKind::sent, p.message);
+    port.feeder = source_of(message);
+    if ((p.flags & kLastPacket) != 0 && message.reports_sent) push(end, EventKind::sent, p.message);
   } else {
     if (!fifos_.empty()) {
       InputFifo& fifo = fifos_[p.in];
@@ -347,10 +347,10 @@ void PacketEngine::port_done(Channel channel) {
 
 void PacketEngine::collect_credits(LaneId id, Lane& lane) {
   while (lane.credit_count > 0) {
-    const Credit& credit = credits_[lane.credit_ring + lane.credit_first];
-    if (credit.time > now_) return;
-    lane.credits += credit.units;
-    loads_[id] -= credit.units;
+    const Credit credit = credits_[lane.credit_ring + lane.credit_first];
+    if (credit.is_after(now_)) return;
+    lane.credits += credit.units();
+    loads_[id] -= credit.units();
     lane.credit_first = static_cast<uint16_t>((lane.credit_first + 1) & ((1 << lane.credit_bits) - 1));
     --lane.credit_count;
   }
@@ -359,22 +359,30 @@ void PacketEngine::collect_credits(LaneId id, Lane& lane) {
 /// The buffer of a lane gets `units` free when a packet has left it; its sender learns that a wire latency later.
 void PacketEngine::return_credits(LaneId id, Ps leaves, int32_t units) {
   Lane& lane = this->lane(id);
+  const Ps time = leaves + lane.wire_latency;
+  bool is_first = insert_credit(lane, time, std::min(units, Credit::kMostUnits));
+  for (units -= Credit::kMostUnits; units > 0; units -= Credit::kMostUnits)
+    insert_credit(lane, time, std::min(units, Credit::kMostUnits));
+  if (lane.waiting == 0 || (lane.has_credit_event && !is_first)) return;
+  const Port& port = this->port(lane.channel);
+  if (port.has_done_event || port.is_down || port.busy_until > now_) return;  // it will look itself
+  lane.has_credit_event = true;
+  push(time, EventKind::credit, id);
+}
+
+/// Returns true when it is the first to come.
+bool PacketEngine::insert_credit(Lane& lane, Ps time, int32_t units) {
   if (lane.credit_count == 1 << lane.credit_bits) grow_credit_ring(lane);
-  const Credit credit = {leaves + lane.wire_latency, units};
   Credit* ring = &credits_[lane.credit_ring];
   const uint32_t mask = (1u << lane.credit_bits) - 1;
   uint32_t i = lane.credit_count++;
   for (; i > 0; --i) {  // packets may leave by faster and slower ports
-    const Credit& before = ring[(lane.credit_first + i - 1) & mask];
-    if (before.time <= credit.time) break;
+    const Credit before = ring[(lane.credit_first + i - 1) & mask];
+    if (!before.is_after(time)) break;
     ring[(lane.credit_first + i) & mask] = before;
   }
-  ring[(lane.credit_first + i) & mask] = credit;
-  if (lane.waiting == 0 || (lane.has_credit_event && i > 0)) return;
-  const Port& port = this->port(lane.channel);
-  if (port.has_done_event || port.is_down || port.busy_until > now_) return;  // it will look itself
-  lane.has_credit_event = true;
-  push(credit.time, EventKind::credit, id);
+  ring[(lane.credit_first + i) & mask] = Credit::make(time, units);
+  return i == 0;
 }
 
 void PacketEngine::grow_credit_ring(Lane& lane) {
