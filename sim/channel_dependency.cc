@@ -29,7 +29,8 @@ class DependencyGraph {
     return std::min(hop_class + rule_.raising[buffer / rule_.count], rule_.count - 1);
   }
   Vertex end_of(uint32_t buffer) const { return graph_[buffer / rule_.count].to; }
-  void spread(const RouteTable& table, Rank dst, std::vector<uint32_t> buffers, std::vector<uint32_t>* reached);
+  void spread(const RouteTable& table, Rank dst, std::vector<uint32_t> buffers,
+              std::vector<uint32_t>* reached);
   void step(const RouteTable& table, Rank dst, uint32_t buffer, std::vector<uint32_t>& found);
   void add(uint32_t from, uint32_t to);
 
@@ -41,7 +42,8 @@ class DependencyGraph {
 
 void DependencyGraph::add(uint32_t from, uint32_t to) {
   const ChannelInfo& channel = graph_[from / rule_.count];
-  if (graph_.is_endpoint(channel.from) && !channel.between_nodes) return;  // nothing ever waits for an injection
+  if (graph_.is_endpoint(channel.from) && !channel.between_nodes)
+    return;  // nothing ever waits for an injection
   auto& next = next_[from];
   if (std::find(next.begin(), next.end(), to) == next.end()) next.push_back(to);
 }
@@ -84,7 +86,8 @@ void DependencyGraph::follow(const RouteTable& table) {
   };
   std::vector<uint32_t> turning;  // buffers in which packets are given their real destination
   if (rule_.detours) {
-    for (uint32_t g = 0; g < table.num_groups(); ++g) spread(table, table.member(g), first_hops(table.member(g)), &turning);
+    for (uint32_t g = 0; g < table.num_groups(); ++g)
+      spread(table, table.member(g), first_hops(table.member(g)), &turning);
     std::sort(turning.begin(), turning.end());
     turning.erase(std::unique(turning.begin(), turning.end()), turning.end());
   }
@@ -117,7 +120,8 @@ std::vector<ClassedChannel> DependencyGraph::cycle() const {
         path.emplace_back(to, 0);
       } else if (state[to] == kOpen) {
         std::vector<ClassedChannel> result;
-        auto it = std::find_if(path.begin(), path.end(), [to](const auto& entry) { return entry.first == to; });
+        auto it =
+            std::find_if(path.begin(), path.end(), [to](const auto& entry) { return entry.first == to; });
         for (; it != path.end(); ++it)
           result.push_back({it->first / static_cast<uint32_t>(rule_.count),
                             static_cast<int32_t>(it->first % static_cast<uint32_t>(rule_.count))});
@@ -156,9 +160,10 @@ int32_t fewest_classes(const ChannelGraph& graph, std::span<const RouteTable> ta
     cycle = find_cycle(graph, tables, rule);
     if (cycle.empty()) return rule.count;
   }
-  fail_usage("no number of hop classes up to {} makes these routes free of deadlock; these channels wait for each "
-             "other:\n{}hint: datelines must cut every circle",
-             kMostClasses, to_string(cycle, graph));
+  fail_usage(
+      "no number of hop classes up to {} makes these routes free of deadlock; these channels wait for each "
+      "other:\n{}hint: datelines must cut every circle",
+      kMostClasses, to_string(cycle, graph));
 }
 
 std::string to_string(std::span<const ClassedChannel> cycle, const ChannelGraph& graph) {

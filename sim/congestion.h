@@ -1,5 +1,5 @@
-// Congestion control as the packet engine sees it: switches write a field of passing packets, destinations return it,
-// sources pace their flows. One file per scheme.
+// Congestion control as the packet engine sees it: switches write a field of passing packets, destinations
+// return it, sources pace their flows. One file per scheme.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace plumb::sim {
 
-using FlowId = uint32_t;  // source, destination, network and class; only while it has messages or is held back
+using FlowId =
+    uint32_t;  // source, destination, network and class; only while it has messages or is held back
 
 /// The queue of an output lane as a packet joins it.
 struct QueueSight {
@@ -26,7 +27,7 @@ struct QueueSight {
 
 /// What a source knows of a flow when it opens.
 struct FlowSight {
-  Ps round_trip = 0;      // without queues
+  Ps round_trip = 0;         // without queues
   uint64_t ps_per_byte = 0;  // of its first link, times 2^32
   int32_t mtu_bytes = 0;
 };

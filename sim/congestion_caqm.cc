@@ -1,8 +1,9 @@
-// UnifiedBus C-AQM ("confined active queue management"). Every packet asks for a growth of its flow's window (I, hint).
-// An output hands out what it can take in a period: lambda x (rate x period - sent + target queue - queue - handed out).
-// It grants the growth, refuses it (I = 0), or marks congestion (C = 1, the window shrinks by beta MTU). The destination
-// returns C, I and hint; the source adds the granted hints. Facts of the rules: ns-3-UB's implementation of the UB Base
-// Specification 2.0; this one keeps hints in bytes / 32 and acknowledges every packet.
+// UnifiedBus C-AQM ("confined active queue management"). Every packet asks for a growth of its flow's window
+// (I, hint). An output hands out what it can take in a period: lambda x (rate x period - sent + target queue
+// - queue - handed out). It grants the growth, refuses it (I = 0), or marks congestion (C = 1, the window
+// shrinks by beta MTU). The destination returns C, I and hint; the source adds the granted hints. Facts of
+// the rules: ns-3-UB's implementation of the UB Base Specification 2.0; this one keeps hints in bytes / 32
+// and acknowledges every packet.
 #include <algorithm>
 #include <cmath>
 
@@ -35,7 +36,8 @@ class CaqmControl final : public CongestionControl {
     output.sent += queue.packet_bytes;
     const double wanted = (field & kIncrease) != 0 ? (field & kHintMask) * kHintUnit : 0;
     const double cut = settings_.beta * mtu_;
-    if ((field & kCongested) != 0) {  // marked further up: its window will shrink, which frees capacity here too
+    if ((field & kCongested) !=
+        0) {  // marked further up: its window will shrink, which frees capacity here too
       output.capacity += cut;
       output.granted -= cut;
       return false;
@@ -82,7 +84,8 @@ class CaqmControl final : public CongestionControl {
   uint16_t send(FlowId flow, int32_t bytes, Ps) override {
     Flow& f = flows_[flow];
     f.in_flight += bytes;
-    if (f.slow_start) return static_cast<uint16_t>(kIncrease | std::min(mtu_ / kHintUnit, int32_t{kHintMask}));
+    if (f.slow_start)
+      return static_cast<uint16_t>(kIncrease | std::min(mtu_ / kHintUnit, int32_t{kHintMask}));
     f.owed += settings_.alpha * mtu_ / f.window * bytes;  // alpha MTU per window of bytes
     const int32_t hint = std::min(static_cast<int32_t>(f.owed) / kHintUnit, int32_t{kHintMask});
     f.owed -= hint * kHintUnit;
@@ -114,7 +117,7 @@ class CaqmControl final : public CongestionControl {
     double capacity = 0;    // that may still be handed out
     double sent = 0;        // since the last update
     double granted = 0;
-    double recovered = 0;   // decreases asked for in this period, which others may use
+    double recovered = 0;  // decreases asked for in this period, which others may use
     Ps updated = -1;
   };
   struct Flow {
@@ -128,16 +131,17 @@ class CaqmControl final : public CongestionControl {
 
   double initial_window() const { return static_cast<double>(settings_.initial_window_mtu) * mtu_; }
 
-  /// The periodic update of a switch, done when the next packet comes: whole periods without one only reset it.
+  /// The periodic update of a switch, done when the next packet comes: whole periods without one only reset
+  /// it.
   void update(Output& output, const QueueSight& queue) const {
     const Ps period = queue.now / period_;
     if (period == output.updated) return;
     if (period > output.updated + 1) output.sent = output.granted = 0;
     output.updated = period;
     const double queue_bytes = static_cast<double>(queue.waiting_bytes - queue.packet_bytes);
-    output.capacity = settings_.lambda * (output.per_period - output.sent +
-                                          static_cast<double>(settings_.target_queue_mtu) * mtu_ - queue_bytes -
-                                          output.granted);
+    output.capacity = settings_.lambda *
+                      (output.per_period - output.sent +
+                       static_cast<double>(settings_.target_queue_mtu) * mtu_ - queue_bytes - output.granted);
     output.sent = output.granted = output.recovered = 0;
   }
 
@@ -158,10 +162,14 @@ std::unique_ptr<CongestionControl> make_caqm(const Caqm& settings, const Channel
 std::unique_ptr<CongestionControl> make_congestion_control(const CongestionSettings& settings,
                                                            const ChannelGraph& graph, uint64_t seed) {
   switch (settings.kind) {
-    case CongestionKind::none: break;
-    case CongestionKind::infiniband: return make_infiniband_congestion(settings.infiniband, graph);
-    case CongestionKind::dcqcn: return make_dcqcn(settings.dcqcn, seed);
-    case CongestionKind::caqm: return make_caqm(settings.caqm, graph, seed);
+    case CongestionKind::none:
+      break;
+    case CongestionKind::infiniband:
+      return make_infiniband_congestion(settings.infiniband, graph);
+    case CongestionKind::dcqcn:
+      return make_dcqcn(settings.dcqcn, seed);
+    case CongestionKind::caqm:
+      return make_caqm(settings.caqm, graph, seed);
   }
   return nullptr;
 }

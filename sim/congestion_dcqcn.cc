@@ -1,7 +1,7 @@
-// DCQCN (Zhu et al., SIGCOMM 2015): switches mark at random by queue length (RED), the destination notifies at most once
-// per interval and flow, the source cuts its rate by alpha / 2 and recovers in steps: half-way back to the rate before
-// the cut, then that rate plus an additive increase. Fixed point arithmetic would be slower and no truer; the doubles
-// here see only +, -, * and /, which IEEE 754 rounds the same everywhere.
+// DCQCN (Zhu et al., SIGCOMM 2015): switches mark at random by queue length (RED), the destination notifies
+// at most once per interval and flow, the source cuts its rate by alpha / 2 and recovers in steps: half-way
+// back to the rate before the cut, then that rate plus an additive increase. Fixed point arithmetic would be
+// slower and no truer; the doubles here see only +, -, * and /, which IEEE 754 rounds the same everywhere.
 #include <algorithm>
 #include <cmath>
 

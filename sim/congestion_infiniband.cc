@@ -1,5 +1,6 @@
-// InfiniBand congestion control: switches mark the roots of congestion (FECN), destinations return that (BECN), sources
-// look up the gap between packets in a table whose index rises with each BECN and falls with a timer.
+// InfiniBand congestion control: switches mark the roots of congestion (FECN), destinations return that
+// (BECN), sources look up the gap between packets in a table whose index rises with each BECN and falls with
+// a timer.
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +18,8 @@ class Infiniband final : public CongestionControl {
   Infiniband(const InfinibandCongestion& settings, const ChannelGraph& graph)
       : settings_(settings), timer_(to_ps(settings.ccti_timer)), unmarked_(graph.channels().size(), 0) {
     if (settings.ccti_min < 0 || settings.ccti_limit < settings.ccti_min)
-      fail_usage("infiniband congestion control: table indices {} .. {}", settings.ccti_min, settings.ccti_limit);
+      fail_usage("infiniband congestion control: table indices {} .. {}", settings.ccti_min,
+                 settings.ccti_limit);
   }
 
   /// A lane without credits is a victim: its congestion has its root further down.
@@ -37,14 +39,16 @@ class Infiniband final : public CongestionControl {
 
   void open(FlowId flow, const FlowSight& sight) override {
     if (flows_.size() <= flow) flows_.resize(flow + 1);
-    flows_[flow] = {.index = settings_.ccti_min, .next = 0, .ps_per_byte = sight.ps_per_byte, .has_timer = false};
+    flows_[flow] = {
+        .index = settings_.ccti_min, .next = 0, .ps_per_byte = sight.ps_per_byte, .has_timer = false};
   }
   bool is_neutral(FlowId flow) const override { return flows_[flow].index == settings_.ccti_min; }
   Ps may_send(FlowId flow, int32_t) const override { return flows_[flow].next; }
 
   uint16_t send(FlowId flow, int32_t bytes, Ps now) override {
     Flow& f = flows_[flow];
-    const Ps packet = static_cast<Ps>((static_cast<unsigned __int128>(f.ps_per_byte) * static_cast<uint32_t>(bytes)) >> 32);
+    const Ps packet =
+        static_cast<Ps>((static_cast<unsigned __int128>(f.ps_per_byte) * static_cast<uint32_t>(bytes)) >> 32);
     const double gap = static_cast<double>(packet) * settings_.gap_per_step * f.index;
     f.next = f.index == 0 ? now : now + packet + std::llround(gap);
     return 0;

@@ -55,9 +55,9 @@ struct Caqm {
 
 struct CongestionSettings {
   CongestionKind kind = CongestionKind::none;
-  InfinibandCongestion infiniband;
-  Dcqcn dcqcn;
-  Caqm caqm;
+  InfinibandCongestion infiniband{};
+  Dcqcn dcqcn{};
+  Caqm caqm{};
 };
 
 }  // namespace plumb::sim

@@ -124,7 +124,8 @@ void EventQueue::open_bucket(Ps bucket) {
   Event* out = open_.data();
   for (size_t i = chain_.size(); i-- > 0;) {  // the oldest block is the last of the chain
     Block& block = blocks_[chain_[i]];
-    for (uint32_t e = 0; e < block.count; ++e) *out++ = {start + block.entries[e].offset, block.entries[e].word};
+    for (uint32_t e = 0; e < block.count; ++e)
+      *out++ = {start + block.entries[e].offset, block.entries[e].word};
     block.next = free_block_;
     free_block_ = chain_[i];
   }

@@ -42,8 +42,9 @@ bool OrderTracker::is_covered(Place signal) const {
 
 void OrderTracker::wait(Place signal, uint32_t message) {
   auto& waiting = streams_[signal.stream].waiting;
-  const auto after = std::upper_bound(waiting.begin(), waiting.end(), signal.position,
-                                      [](int64_t position, const Waiting& w) { return position < w.position; });
+  const auto after =
+      std::upper_bound(waiting.begin(), waiting.end(), signal.position,
+                       [](int64_t position, const Waiting& w) { return position < w.position; });
   waiting.insert(after, {signal.position, message});
 }
 
@@ -58,7 +59,8 @@ void OrderTracker::finish(Place place, Order order, std::vector<uint32_t>& relea
     while (free_to_go < stream.waiting.size() &&
            is_covered({place.stream, stream.waiting[free_to_go].position}))
       released.push_back(stream.waiting[free_to_go++].message);
-    stream.waiting.erase(stream.waiting.begin(), stream.waiting.begin() + static_cast<std::ptrdiff_t>(free_to_go));
+    stream.waiting.erase(stream.waiting.begin(),
+                         stream.waiting.begin() + static_cast<std::ptrdiff_t>(free_to_go));
   }
   if (--stream.users > 0) return;
   index_.erase(stream.key);

@@ -27,7 +27,8 @@ void PacketEngine::note_landed(const Packet& p) {
     state.expected = static_cast<uint16_t>(p.sequence + 1);
   }
   const FlowId flow = state.has_extra ? extras_[p.message].flow : kNil;
-  if (flow != kNil || settings_.networks[state.is_scale_out].injection.outstanding_bytes > 0) echo_back(p, flow);
+  if (flow != kNil || settings_.networks[state.is_scale_out].injection.outstanding_bytes > 0)
+    echo_back(p, flow);
   if (!state.has_extra || contents_[p.message].chunk_packets == 0) return;
   MessageExtra& extra = extras_[p.message];
   extra.bytes_landed += payload;

@@ -12,11 +12,12 @@ namespace plumb::sim {
 
 namespace {
 
-constexpr int64_t kDefaultBuffer = 65536;  // bytes per lane where the lanes do not say: 400 Gb/s x 0.6 us, rounded up
+constexpr int64_t kDefaultBuffer =
+    65536;  // bytes per lane where the lanes do not say: 400 Gb/s x 0.6 us, rounded up
 constexpr int64_t kDefaultCreditUnit = 64;
 constexpr size_t kPrefetchFar = 4, kPrefetchNear = 2;  // events ahead; measured
 constexpr uint8_t kCreditBits = 3;  // 8 returns under way per lane to begin with: two cache lines
-constexpr int32_t kBits = 64;  // of the masks over the lanes and over the channels of an endpoint
+constexpr int32_t kBits = 64;       // of the masks over the lanes and over the channels of an endpoint
 
 RoutePolicy effective_policy(const PacketSettings& settings, size_t network, size_t level) {
   const RoutePolicy policy = settings.networks[network].policy;
@@ -49,11 +50,12 @@ void PacketEngine::check_settings() const {
   if (lanes.count < 1 || lanes.count > static_cast<int32_t>(kMaxVirtualLanes))
     fail_usage("packet network: {} lanes, allowed are 1 .. {}", lanes.count, kMaxVirtualLanes);
   if (settings_.num_classes < 1 || settings_.num_classes > kServiceLevels)
-    fail_usage("packet network: {} traffic classes, allowed are 1 .. {}", settings_.num_classes, kServiceLevels);
+    fail_usage("packet network: {} traffic classes, allowed are 1 .. {}", settings_.num_classes,
+               kServiceLevels);
   for (int32_t level = 0; level < settings_.num_classes; ++level)
     if (lanes.lane(level) < 0 || lanes.lane(level) >= lanes.count)
-      fail_usage("packet network: service level {} maps to lane {}, there are {} lanes", level, lanes.lane(level),
-                 lanes.count);
+      fail_usage("packet network: service level {} maps to lane {}, there are {} lanes", level,
+                 lanes.lane(level), lanes.count);
   for (const NetworkSettings& network : settings_.networks) {
     if (network.mtu_bytes < 1) fail_usage("packet network: an MTU of {} bytes", network.mtu_bytes);
     if (network.first_header_bytes < 1 || network.next_header_bytes < 1)
@@ -66,7 +68,8 @@ void PacketEngine::check_settings() const {
                  injection.queue_pair_share);
   }
   for (Vertex v = 0; v < graph_.num_vertices(); ++v)
-    if (graph_.num_in(v) > 0xff00) fail_usage("packet network: {} has {} links", graph_.name(v), graph_.num_in(v));
+    if (graph_.num_in(v) > 0xff00)
+      fail_usage("packet network: {} has {} links", graph_.name(v), graph_.num_in(v));
   for (Vertex v = 0; v < static_cast<Vertex>(graph_.ranks()); ++v)
     if (graph_.out_end(v) - graph_.out_begin(v) > kBits)
       fail_usage("packet network: {} has {} links, at most {} are possible", graph_.name(v),
@@ -85,9 +88,10 @@ void PacketEngine::choose_hop_classes() {
   } else if (settings_.check_deadlock) {
     const auto cycle = find_cycle(graph_, tables_, rule);
     if (!cycle.empty())
-      fail_usage("routes can deadlock with {} hop class(es) per lane; these channels wait for each other:\n{}hint: "
-                 "more hop classes (count 0 chooses them), or datelines that cut the cycle",
-                 rule.count, to_string(cycle, graph_));
+      fail_usage(
+          "routes can deadlock with {} hop class(es) per lane; these channels wait for each other:\n{}hint: "
+          "more hop classes (count 0 chooses them), or datelines that cut the cycle",
+          rule.count, to_string(cycle, graph_));
   }
   classes_ = static_cast<uint32_t>(rule.count);
   lanes_per_port_ = virtual_lanes_ * classes_;
@@ -102,18 +106,21 @@ void PacketEngine::choose_hop_classes() {
 }
 
 int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
-  int64_t bytes = settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer;
+  int64_t bytes =
+      settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer;
   const double rate = channel.rate.value * 1e-12;  // bytes per ps
   if (settings_.fit_buffers) {
     const NetworkSettings& network = settings_.network(channel.network);
     const int64_t packet = network.mtu_bytes + network.first_header_bytes;
-    bytes = std::max<int64_t>(bytes, std::llround(2 * rate * static_cast<double>(channel.wire_latency)) + 2 * packet);
+    bytes = std::max<int64_t>(
+        bytes, std::llround(2 * rate * static_cast<double>(channel.wire_latency)) + 2 * packet);
   }
   // A NIC that was taken out holds what is on its way through it; the credits of the wire do not cover that.
   bytes += std::llround(rate * static_cast<double>(channel.latency - channel.wire_latency));
   const int64_t result = bytes / credit_unit_;
   if (result < 1 || result > std::numeric_limits<int32_t>::max())
-    fail_usage("packet network: a buffer of {} bytes per lane is {} credits of {} bytes", bytes, result, credit_unit_);
+    fail_usage("packet network: a buffer of {} bytes per lane is {} credits of {} bytes", bytes, result,
+               credit_unit_);
   return static_cast<int32_t>(result);
 }
 
@@ -153,8 +160,7 @@ void PacketEngine::make_ports() {
     }
   }
   for (Channel c = 0; c < channels; ++c) set_head_delay(c);
-  for (Vertex v = 0; v < graph_.num_vertices(); ++v)
-    has_wide_vertices_ |= num_inputs(v) > 64;
+  for (Vertex v = 0; v < graph_.num_vertices(); ++v) has_wide_vertices_ |= num_inputs(v) > 64;
 }
 
 void PacketEngine::make_sources() {
@@ -185,18 +191,22 @@ void PacketEngine::set_head_delay(Channel channel) {
   uint64_t fastest = port.ps_per_byte;
   for (Channel next = graph_.out_begin(port.to); next < graph_.out_end(port.to); ++next)
     fastest = std::min(fastest, this->port(next).ps_per_byte);
-  if (graph_.is_endpoint(port.to) && !graph_[channel].between_nodes) fastest = port.ps_per_byte;  // nothing goes on
+  if (graph_.is_endpoint(port.to) && !graph_[channel].between_nodes)
+    fastest = port.ps_per_byte;  // nothing goes on
   port.head_delay = static_cast<uint32_t>((port.ps_per_byte - fastest + 0xffff) >> 16);
 }
 
 Ps PacketEngine::duration(const Port& port, int64_t bytes) const {
-  return static_cast<Ps>((static_cast<unsigned __int128>(port.ps_per_byte) * static_cast<uint64_t>(bytes)) >> 32);
+  return static_cast<Ps>((static_cast<unsigned __int128>(port.ps_per_byte) * static_cast<uint64_t>(bytes)) >>
+                         32);
 }
 
 void PacketEngine::wake(Rank rank, Link network, uint8_t traffic_class, Ps at) {
-  PLUMB_CHECK(rank >= 0 && rank < graph_.ranks() && traffic_class < settings_.num_classes && network != Link::local,
-              "wake of rank {}, class {}", rank, traffic_class);
-  const uint32_t source = source_of({.src = rank, .traffic_class = traffic_class, .is_scale_out = network == Link::scale_out});
+  PLUMB_CHECK(
+      rank >= 0 && rank < graph_.ranks() && traffic_class < settings_.num_classes && network != Link::local,
+      "wake of rank {}, class {}", rank, traffic_class);
+  const uint32_t source =
+      source_of({.src = rank, .traffic_class = traffic_class, .is_scale_out = network == Link::scale_out});
   sources_[source].may_have_more = true;
   push(std::max(at, now_), EventKind::source_wake, source);
 }
@@ -229,7 +239,9 @@ bool PacketEngine::advance(Ps until) {
 /// Asks the caches for what the next events will touch: a large network's records do not fit them.
 void PacketEngine::prefetch() const {
   constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-  const auto is_of_packet = [](uint32_t word) { return word >> kIndexBits <= static_cast<uint32_t>(EventKind::deliver); };
+  const auto is_of_packet = [](uint32_t word) {
+    return word >> kIndexBits <= static_cast<uint32_t>(EventKind::deliver);
+  };
   if (const EventQueue::Event* e = queue_.peek(kPrefetchFar)) {
     const uint32_t index = e->word & kIndexMask;
     if (is_of_packet(e->word)) {
@@ -242,28 +254,39 @@ void PacketEngine::prefetch() const {
   if (const EventQueue::Event* e = queue_.peek(kPrefetchNear); e != nullptr && is_of_packet(e->word)) {
     const Packet& p = packets_[e->word & kIndexMask];
     __builtin_prefetch(&lane(p.in));
-    if (e->word >> kIndexBits == static_cast<uint32_t>(EventKind::deliver)) __builtin_prefetch(&messages_[p.message]);
+    if (e->word >> kIndexBits == static_cast<uint32_t>(EventKind::deliver))
+      __builtin_prefetch(&messages_[p.message]);
   }
 }
 
 void PacketEngine::handle(EventKind kind, uint32_t index) {
   switch (kind) {
-    case EventKind::arrive: return arrive(index);
-    case EventKind::deliver: return deliver(index);
-    case EventKind::port_done: return port_done(index);
+    case EventKind::arrive:
+      return arrive(index);
+    case EventKind::deliver:
+      return deliver(index);
+    case EventKind::port_done:
+      return port_done(index);
     case EventKind::credit:
       lane(index).has_credit_event = false;
       return arbitrate(lane(index).channel);
     case EventKind::source_wake:
       if (sources_[index].wake == now_) sources_[index].wake = kNever;
       return inject(index);
-    case EventKind::sent: return traffic_.on_sent(contents_[index], now_);
-    case EventKind::local: return land_local(index);
-    case EventKind::echo: return on_echo(index);
-    case EventKind::flow_timer: return on_flow_timer(index);
-    case EventKind::fault: return apply_fault(faults_[index]);
-    case EventKind::reroute: return reroute();
-    case EventKind::timer: return traffic_.on_timer(index, now_);
+    case EventKind::sent:
+      return traffic_.on_sent(contents_[index], now_);
+    case EventKind::local:
+      return land_local(index);
+    case EventKind::echo:
+      return on_echo(index);
+    case EventKind::flow_timer:
+      return on_flow_timer(index);
+    case EventKind::fault:
+      return apply_fault(faults_[index]);
+    case EventKind::reroute:
+      return reroute();
+    case EventKind::timer:
+      return traffic_.on_timer(index, now_);
   }
 }
 

@@ -1,5 +1,5 @@
-// The inside of PacketNetwork. packet_engine.cc: set-up and event loop; packet_switch.cc: hops; packet_inject.cc:
-// sources; packet_deliver.cc: destinations; packet_faults.cc; packet_report.cc.
+// The inside of PacketNetwork. packet_engine.cc: set-up and event loop; packet_switch.cc: hops;
+// packet_inject.cc: sources; packet_deliver.cc: destinations; packet_faults.cc; packet_report.cc.
 #pragma once
 
 #include <memory>
@@ -61,7 +61,7 @@ class PacketEngine {
   struct Echo {
     uint32_t source = kNil;
     int64_t acknowledged = 0;  // payload bytes
-    FlowId flow = kNil;  // its field is returned, kNil = not
+    FlowId flow = kNil;        // its field is returned, kNil = not
     int32_t bytes = 0;
     uint16_t field = 0;
     uint32_t next = kNil;
@@ -81,11 +81,15 @@ class PacketEngine {
   };
 
   Port& port(Channel channel) { return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1)].port; }
-  const Port& port(Channel channel) const { return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1)].port; }
+  const Port& port(Channel channel) const {
+    return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1)].port;
+  }
   Lane& lane(Channel channel, uint32_t index) {
     return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1) + 1 + index].lane;
   }
-  Lane& lane(LaneId id) { return lanes_per_port_ == 1 ? lane(id, 0) : lane(id / lanes_per_port_, id % lanes_per_port_); }
+  Lane& lane(LaneId id) {
+    return lanes_per_port_ == 1 ? lane(id, 0) : lane(id / lanes_per_port_, id % lanes_per_port_);
+  }
   const Lane& lane(LaneId id) const { return const_cast<PacketEngine*>(this)->lane(id); }
   uint32_t num_channels() const { return static_cast<uint32_t>(graph_.channels().size()); }
   uint32_t num_lanes() const { return num_channels() * lanes_per_port_; }
@@ -104,9 +108,12 @@ class PacketEngine {
   void set_head_delay(Channel channel);
   int32_t capacity(const ChannelInfo& channel) const;
   uint32_t num_inputs(Vertex v) const {
-    return graph_.num_in(v) + (graph_.is_endpoint(v) ? 2u * static_cast<uint32_t>(settings_.num_classes) : 0u);
+    return graph_.num_in(v) +
+           (graph_.is_endpoint(v) ? 2u * static_cast<uint32_t>(settings_.num_classes) : 0u);
   }
-  int32_t units(int64_t bytes) const { return static_cast<int32_t>((bytes + credit_unit_ - 1) / credit_unit_); }
+  int32_t units(int64_t bytes) const {
+    return static_cast<int32_t>((bytes + credit_unit_ - 1) / credit_unit_);
+  }
   Ps duration(const Port& port, int64_t bytes) const;
 
   // packet_switch.cc
@@ -155,7 +162,8 @@ class PacketEngine {
   void close_flow(FlowId flow);
   Ps path_latency(const Message& message) const;
   uint32_t source_of(const MessageState& message) const {
-    return (static_cast<uint32_t>(message.src) * 2 + message.is_scale_out) * static_cast<uint32_t>(settings_.num_classes) +
+    return (static_cast<uint32_t>(message.src) * 2 + message.is_scale_out) *
+               static_cast<uint32_t>(settings_.num_classes) +
            message.traffic_class;
   }
   uint32_t gate_of(Channel channel) const { return channel - graph_.out_begin(graph_[channel].from); }
@@ -209,23 +217,23 @@ class PacketEngine {
   uint64_t random_ = 1;
 
   std::vector<PortOrLane> ports_and_lanes_;  // [channels][1 + lanes]
-  std::vector<int32_t> loads_;  // [lanes] units queued for a lane or sent and not yet returned
+  std::vector<int32_t> loads_;               // [lanes] units queued for a lane or sent and not yet returned
   Pool<InputQueue> input_queues_;
   bool has_wide_vertices_ = false;  // some with more than 64 inputs
   bool may_detour_ = false;
-  std::vector<InputFifo> fifos_;    // [lanes], InputQueues::fifo only
-  std::vector<uint32_t> fifo_next_; // [packets]
-  std::vector<LaneDebt> debts_;     // [channels][virtual lanes]
-  std::vector<Ps> stalled_since_;   // [lanes]
-  std::vector<Ps> stalled_;         // [lanes]
-  std::vector<uint8_t> down_;       // [channels]
+  std::vector<InputFifo> fifos_;     // [lanes], InputQueues::fifo only
+  std::vector<uint32_t> fifo_next_;  // [packets]
+  std::vector<LaneDebt> debts_;      // [channels][virtual lanes]
+  std::vector<Ps> stalled_since_;    // [lanes]
+  std::vector<Ps> stalled_;          // [lanes]
+  std::vector<uint8_t> down_;        // [channels]
   bool any_down_ = false;
-  std::vector<Source> sources_;     // [ranks][networks][classes]
+  std::vector<Source> sources_;  // [ranks][networks][classes]
   Pool<Packet> packets_;
   Pool<MessageState> messages_;
-  std::vector<Message> contents_;      // [messages_]
-  std::vector<MessageExtra> extras_;   // [messages_], as far as they have one
-  std::vector<Credit> credits_;  // the rings of the lanes
+  std::vector<Message> contents_;     // [messages_]
+  std::vector<MessageExtra> extras_;  // [messages_], as far as they have one
+  std::vector<Credit> credits_;       // the rings of the lanes
   Pool<Echo> echoes_;
   Pool<Flow> flows_;
   std::unordered_map<uint64_t, FlowId> flow_index_;  // never iterated

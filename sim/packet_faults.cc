@@ -14,8 +14,9 @@ void PacketEngine::add_fault(const Fault& fault) {
   if (!of_node && (fault.link < 0 || fault.link >= static_cast<LinkId>(fabric_.links().size())))
     fail_usage("fault: link {} of {}", fault.link, fabric_.links().size());
   if (fault.kind == FaultKind::link_rate && !(fault.factor > 0 && fault.factor <= 1))
-    fail_usage("fault: a link rate of {} times its own, allowed is more than 0, at most 1; link_down stops it",
-               fault.factor);
+    fail_usage(
+        "fault: a link rate of {} times its own, allowed is more than 0, at most 1; link_down stops it",
+        fault.factor);
   faults_.push_back(fault);
   push(std::max(fault.at, now_), EventKind::fault, static_cast<uint32_t>(faults_.size()) - 1);
 }
@@ -23,7 +24,9 @@ void PacketEngine::add_fault(const Fault& fault) {
 void PacketEngine::apply_fault(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::link_down:
-    case FaultKind::link_up: set_down(graph_.of(fault.link), fault.kind == FaultKind::link_down); break;
+    case FaultKind::link_up:
+      set_down(graph_.of(fault.link), fault.kind == FaultKind::link_down);
+      break;
     case FaultKind::switch_down:
     case FaultKind::switch_up:
       for (size_t l = 0; l < fabric_.links().size(); ++l) {
@@ -67,12 +70,14 @@ void PacketEngine::reroute() {
     // A source's packet keeps its gate: it is known by the channel that it waits for.
     const MessageState& message = messages_[packets_[packet.packet].message];
     Source& source = sources_[source_of(message)];
-    const auto candidates = tables_[packets_[packet.packet].flags & kScaleOut].candidates(packet.at, message.dst);
+    const auto candidates =
+        tables_[packets_[packet.packet].flags & kScaleOut].candidates(packet.at, message.dst);
     if (candidates.empty()) {
       parked_.push_back(packet);
       continue;
     }
-    const Channel channel = candidates.size() == 1 ? candidates[0] : choose(candidates, packets_[packet.packet], packet.at);
+    const Channel channel =
+        candidates.size() == 1 ? candidates[0] : choose(candidates, packets_[packet.packet], packet.at);
     source.gates |= uint64_t{1} << gate_of(channel);
     request(packet.packet, channel, packet.slot);
   }

@@ -1,4 +1,5 @@
-// Sources: messages are pulled when a queue pair is free, and cut into packets when the first link can take one.
+// Sources: messages are pulled when a queue pair is free, and cut into packets when the first link can take
+// one.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -37,8 +38,8 @@ bool PacketEngine::pull(uint32_t source) {
   }
   PLUMB_CHECK(message.src == s.rank && message.traffic_class == s.traffic_class &&
                   (message.network == s.network || message.src == message.dst),
-              "rank {} was asked for a message of class {} and gave one of rank {}, class {}", s.rank, s.traffic_class,
-              message.src, message.traffic_class);
+              "rank {} was asked for a message of class {} and gave one of rank {}, class {}", s.rank,
+              s.traffic_class, message.src, message.traffic_class);
   if (!s.is_plain && settings_.network(s.network).injection.message_rate.value > 0)
     s.next_start = now_ + to_ps({1 / settings_.network(s.network).injection.message_rate.value});
   start(source, message);
@@ -52,19 +53,21 @@ void PacketEngine::start(uint32_t source, const Message& message) {
   if (message.dst == message.src) return start_local(message);
   const size_t network = message.network == Link::scale_out ? 1 : 0;
   const NetworkSettings& settings = settings_.networks[network];
-  if (!is_connected_[network] && tables_[network].hops(static_cast<Vertex>(message.src), message.dst) < 0 && !any_down_)
+  if (!is_connected_[network] && tables_[network].hops(static_cast<Vertex>(message.src), message.dst) < 0 &&
+      !any_down_)
     fail_usage("no {} path from rank {} to rank {}", to_string(message.network), message.src, message.dst);
   const int64_t packet_bytes = message.packet_bytes > 0 ? message.packet_bytes : settings.mtu_bytes;
   const int64_t packets = std::max<int64_t>(1, (message.bytes + packet_bytes - 1) / packet_bytes);
   if (packets > std::numeric_limits<int32_t>::max())
-    fail_usage("a message of {} bytes in packets of {} is {} packets, at most 2^31 - 1 are possible", message.bytes,
-               packet_bytes, packets);
+    fail_usage("a message of {} bytes in packets of {} is {} packets, at most 2^31 - 1 are possible",
+               message.bytes, packet_bytes, packets);
   const int32_t largest = units(std::min(message.bytes, packet_bytes) + settings.first_header_bytes);
   largest_units_ = std::max(largest_units_, largest);
   if (largest > smallest_buffer_[network])
-    fail_usage("a packet of {} bytes payload takes {} credits, the smallest buffer has {}: larger lanes.buffer or "
-               "smaller packets",
-               packet_bytes, largest, smallest_buffer_[network]);
+    fail_usage(
+        "a packet of {} bytes payload takes {} credits, the smallest buffer has {}: larger lanes.buffer or "
+        "smaller packets",
+        packet_bytes, largest, smallest_buffer_[network]);
   const uint32_t index = add_message(message);
   MessageState& state = messages_[index];
   contents_[index].packet_bytes = static_cast<int32_t>(packet_bytes);
@@ -132,7 +135,8 @@ Ps PacketEngine::may_send(uint32_t message) const {
   return std::max(extra.ready, congestion_->may_send(extra.flow, messages_[message].next_bytes()));
 }
 
-/// The channel that the message's next packet would take, kNil when a packet of the source waits for it already.
+/// The channel that the message's next packet would take, kNil when a packet of the source waits for it
+/// already.
 Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
   const MessageState& state = messages_[message_index];
   const uint8_t network = state.is_scale_out ? kScaleOut : 0;
@@ -152,12 +156,14 @@ Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
   probe.traffic_class = state.traffic_class;
   const Vertex at = static_cast<Vertex>(state.src);
   const RoutePolicy policy = policies_[network][state.traffic_class];
-  if (policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow) return choose({open, count}, probe, at);
+  if (policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow)
+    return choose({open, count}, probe, at);
   const Channel fixed = choose(candidates, probe, at);
   return (source.gates >> gate_of(fixed) & 1) == 0 ? fixed : kNil;
 }
 
-/// Puts the next packet, round robin over the messages in work, before its channel; false when there is none that may go.
+/// Puts the next packet, round robin over the messages in work, before its channel; false when there is none
+/// that may go.
 bool PacketEngine::send_one(uint32_t source) {
   Source& s = sources_[source];
   if (s.ring == kNil || (s.gates != 0 && s.has_one_channel)) return false;
@@ -203,20 +209,22 @@ uint32_t PacketEngine::make_packet(uint32_t message, Channel channel) {
   const int32_t payload = state.next_bytes();
   p.message = message;
   p.target = state.dst;
-  p.bytes = static_cast<uint32_t>(payload + (is_first ? settings.first_header_bytes : settings.next_header_bytes));
+  p.bytes =
+      static_cast<uint32_t>(payload + (is_first ? settings.first_header_bytes : settings.next_header_bytes));
   p.units = static_cast<uint32_t>(units(p.bytes));
   p.sequence = state.next_sequence();
   p.traffic_class = state.traffic_class;
   p.virtual_lane = static_cast<uint8_t>(settings_.lanes.lane(state.traffic_class));
-  p.flags = static_cast<uint8_t>(kFresh | (state.is_scale_out ? kScaleOut : 0) | (is_first ? kFirstPacket : 0) |
-                                 (is_last ? kLastPacket : 0));
+  p.flags = static_cast<uint8_t>(kFresh | (state.is_scale_out ? kScaleOut : 0) |
+                                 (is_first ? kFirstPacket : 0) | (is_last ? kLastPacket : 0));
   state.has_started = true;
   --state.packets_unmade;
   if (settings.injection.outstanding_bytes > 0) sources_[source_of(state)].outstanding += payload;
   if (!state.has_extra) return index;
   MessageExtra& extra = extras_[message];
   if (settings.injection.queue_pair_share < 1) {
-    const double gap = static_cast<double>(duration(port(channel), p.bytes)) / settings.injection.queue_pair_share;
+    const double gap =
+        static_cast<double>(duration(port(channel), p.bytes)) / settings.injection.queue_pair_share;
     extra.ready = now_ + std::llround(gap);
   }
   if (extra.flow != kNil) p.congestion = congestion_->send(extra.flow, static_cast<int32_t>(p.bytes), now_);

@@ -1,4 +1,5 @@
-// The records that the packet engine works on, sized for caches: a packet is half a line, a port and a lane one each.
+// The records that the packet engine works on, sized for caches: a packet is half a line, a port and a lane
+// one each.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ using LaneId = uint32_t;  // channel x lanes + lane; lane = virtual lane x hop c
 struct Packet {
   uint32_t next = kNil;  // in the queue it waits in
   uint32_t message = kNil;
-  Rank target = 0;     // where it heads: its destination, or a rank beside its Valiant vertex
-  uint32_t bytes = 0;  // with headers
-  uint32_t units = 0;  // credits it takes
-  LaneId in = kNil;    // whose buffer it is in or under way to; kNil at the source
+  Rank target = 0;          // where it heads: its destination, or a rank beside its Valiant vertex
+  uint32_t bytes = 0;       // with headers
+  uint32_t units = 0;       // credits it takes
+  LaneId in = kNil;         // whose buffer it is in or under way to; kNil at the source
   uint16_t sequence = 0;    // in its message, modulo 2^16
   uint16_t congestion = 0;  // the field that switches write and destinations return
   uint8_t virtual_lane = 0;
@@ -27,9 +28,9 @@ struct Packet {
 };
 static_assert(sizeof(Packet) == 32);
 
-inline constexpr uint8_t kScaleOut = 1;   // packet flags
-inline constexpr uint8_t kFresh = 2;      // has not met a switch yet
-inline constexpr uint8_t kDetour = 4;     // on its way to a Valiant vertex
+inline constexpr uint8_t kScaleOut = 1;  // packet flags
+inline constexpr uint8_t kFresh = 2;     // has not met a switch yet
+inline constexpr uint8_t kDetour = 4;    // on its way to a Valiant vertex
 inline constexpr uint8_t kFirstPacket = 8;
 inline constexpr uint8_t kLastPacket = 16;
 
@@ -41,10 +42,11 @@ struct alignas(64) Port {
   uint32_t fraction = 0;       // of the last transmission's end, in ps / 2^32
   uint32_t feeder = kNil;      // source or input queue that wants to go on when the transmission ends
   uint32_t latency = 0;        // ps
-  uint32_t head_delay = 0;     // ps per byte, times 2^16: what a head waits so that a faster next link never starves
+  uint32_t head_delay =
+      0;  // ps per byte, times 2^16: what a head waits so that a faster next link never starves
   Vertex to = 0;
   ArbitrationState arbitration;
-  uint8_t next_class = 0;      // hop classes of a virtual lane take turns
+  uint8_t next_class = 0;  // hop classes of a virtual lane take turns
   bool has_done_event = false;
   bool is_down = false;
 };
@@ -52,10 +54,10 @@ static_assert(sizeof(Port) == 64);
 
 /// One lane of a channel: credits and queue at its sending end, and where it leads.
 struct alignas(64) Lane {
-  int32_t credits = 0;          // free units of the far buffer, as known here
-  int32_t waiting = 0;          // units queued for this output
-  uint32_t ring = kNil;         // last of the ring of inputs with packets
-  uint32_t credit_ring = 0;     // credits on their way back, by date: a ring of 2^credit_bits in CreditRings
+  int32_t credits = 0;       // free units of the far buffer, as known here
+  int32_t waiting = 0;       // units queued for this output
+  uint32_t ring = kNil;      // last of the ring of inputs with packets
+  uint32_t credit_ring = 0;  // credits on their way back, by date: a ring of 2^credit_bits in CreditRings
   uint16_t credit_first = 0;
   uint16_t credit_count = 0;
   Channel channel = 0;
@@ -74,7 +76,8 @@ struct alignas(64) Lane {
 };
 static_assert(sizeof(Lane) == 64);
 
-/// Packets of one input that wait for one output lane; exists while there are some. `next` links the ring of inputs.
+/// Packets of one input that wait for one output lane; exists while there are some. `next` links the ring of
+/// inputs.
 struct InputQueue {
   uint32_t head = kNil;
   uint32_t tail = kNil;
@@ -90,8 +93,8 @@ struct InputFifo {
   enum class State : uint8_t { idle, asking, sending } state = State::idle;
 };
 
-/// Credits that reach the sender at a date: 48 bits of the date, 16 of units. Dates are compared modulo 2^48 ps (281 s);
-/// more units than 16 bits hold take several records.
+/// Credits that reach the sender at a date: 48 bits of the date, 16 of units. Dates are compared modulo 2^48
+/// ps (281 s); more units than 16 bits hold take several records.
 struct Credit {
   static constexpr int32_t kMostUnits = 0xffff;
   static constexpr int kUnitBits = 16;
@@ -102,7 +105,10 @@ struct Credit {
     return {static_cast<uint64_t>(time) << kUnitBits | static_cast<uint64_t>(units)};
   }
   int32_t units() const { return static_cast<int32_t>(bits & kMostUnits); }
-  bool is_after(Ps time) const { return static_cast<int64_t>((bits & ~uint64_t{kMostUnits}) - (static_cast<uint64_t>(time) << kUnitBits)) > 0; }
+  bool is_after(Ps time) const {
+    return static_cast<int64_t>((bits & ~uint64_t{kMostUnits}) - (static_cast<uint64_t>(time) << kUnitBits)) >
+           0;
+  }
   /// The date, which lies within 2^47 ps of `now`.
   Ps time(Ps now) const {
     const uint64_t ahead = (bits & ~uint64_t{kMostUnits}) - (static_cast<uint64_t>(now) << kUnitBits);
@@ -118,12 +124,12 @@ union PortOrLane {
   PortOrLane() : port() {}
 };
 
-/// What the engine touches of a message at each packet, from the moment a queue pair takes it until it has landed. The
-/// Message itself, and a MessageExtra if it has one, stand in arrays of the same index.
+/// What the engine touches of a message at each packet, from the moment a queue pair takes it until it has
+/// landed. The Message itself, and a MessageExtra if it has one, stand in arrays of the same index.
 struct MessageState {
   Rank src = 0;
   Rank dst = 0;
-  uint32_t next = kNil;       // in the ring of its source
+  uint32_t next = kNil;  // in the ring of its source
   uint32_t packets_unmade = 0;
   uint32_t packets_left = 0;  // not yet landed
   uint32_t packet_bytes = 0;  // payload
@@ -157,17 +163,17 @@ struct alignas(64) Source {
   uint32_t following = kNil;  // the one after it
   int32_t active = 0;
   int32_t queue_pairs = 0;
-  uint64_t gates = 0;     // bit per local channel on which a packet of it waits
-  Ps wake = kNever;       // pending wake-up
-  Ps next_start = 0;      // message rate
+  uint64_t gates = 0;  // bit per local channel on which a packet of it waits
+  Ps wake = kNever;    // pending wake-up
+  Ps next_start = 0;   // message rate
   int64_t outstanding = 0;
   Rank rank = 0;
-  uint32_t slot = 0;      // as an input of the rank's channels
+  uint32_t slot = 0;  // as an input of the rank's channels
   Link network = Link::scale_up;
   uint8_t traffic_class = 0;
   bool may_have_more = false;
   bool has_one_channel = true;
-  bool is_plain = true;   // no limit but the queue pairs
+  bool is_plain = true;  // no limit but the queue pairs
 };
 static_assert(sizeof(Source) == 64);
 

@@ -1,5 +1,6 @@
 // What the engine saw, and why it does not move.
 #include <algorithm>
+#include <map>
 
 #include "model/error.h"
 #include "sim/packet_engine.h"
@@ -30,16 +31,20 @@ std::vector<LinkUse> PacketEngine::link_use() const {
     const Channel channel = graph_.of(static_cast<LinkId>(l));
     LinkUse& use = result[l];
     use.link = static_cast<LinkId>(l);
-    for (uint32_t i = 0; i < lanes_per_port_; ++i) use.packet_bytes += lane(channel * lanes_per_port_ + i).bytes;
+    for (uint32_t i = 0; i < lanes_per_port_; ++i)
+      use.packet_bytes += lane(channel * lanes_per_port_ + i).bytes;
     use.utilisation = static_cast<double>(use.packet_bytes) / (fabric_.links()[l].rate.value * seconds);
   }
   return result;
 }
 
 int64_t PacketEngine::memory_bytes() const {
-  auto bytes = []<class T>(const std::vector<T>& v) { return static_cast<int64_t>(v.capacity() * sizeof(T)); };
-  int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() + bytes(extras_) + bytes(contents_) +
-                  bytes(credits_) + echoes_.memory_bytes() + flows_.memory_bytes();
+  auto bytes = []<class T>(const std::vector<T>& v) {
+    return static_cast<int64_t>(v.capacity() * sizeof(T));
+  };
+  int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() +
+                  bytes(extras_) + bytes(contents_) + bytes(credits_) + echoes_.memory_bytes() +
+                  flows_.memory_bytes();
   for (const RouteTable& table : tables_) total += table.memory_bytes();
   return total + bytes(ports_and_lanes_) + bytes(loads_) + input_queues_.memory_bytes() + bytes(fifos_) +
          bytes(fifo_next_) + bytes(debts_) + bytes(stalled_since_) + bytes(stalled_) + bytes(sources_);
@@ -58,8 +63,9 @@ void PacketEngine::visit_waiting(LaneId id, Visit visit) const {
   // Behind the head of a strict input queue nothing has asked yet: it waits for what the head waits for.
 }
 
-/// A lane is deadlocked when it has a packet and no credits, none come back, and all that fills its far buffer waits for
-/// deadlocked lanes. Start with all starving lanes and take out those that something can still leave.
+/// A lane is deadlocked when it has a packet and no credits, none come back, and all that fills its far
+/// buffer waits for deadlocked lanes. Start with all starving lanes and take out those that something can
+/// still leave.
 std::vector<uint8_t> PacketEngine::find_deadlocked_lanes() const {
   std::vector<uint8_t> stuck(num_lanes(), 0);
   for (LaneId id = 0; id < num_lanes(); ++id) {
@@ -102,7 +108,8 @@ std::string PacketEngine::name_cycle(const std::vector<uint8_t>& stuck) const {
         if (p.in != kNil && stuck[p.in]) waits_for[p.in] = id;
       });
   LaneId start = static_cast<LaneId>(std::find(stuck.begin(), stuck.end(), uint8_t{1}) - stuck.begin());
-  for (size_t i = 0; i < num_lanes() && waits_for[start] != kNil; ++i) start = waits_for[start];  // into the cycle
+  for (size_t i = 0; i < num_lanes() && waits_for[start] != kNil; ++i)
+    start = waits_for[start];  // into the cycle
   std::string result = "deadlock: these lanes wait for each other in a circle\n";
   LaneId id = start;
   do {
@@ -119,15 +126,18 @@ std::string PacketEngine::stuck_report() const {
   if (!queue_.empty()) return "";
   std::string result;
   for (Channel c = 0; c < num_channels(); ++c)
-    if (down_[c] && port(c).waiting_lanes != 0)
-      result += fmt::format("  {} is down and packets wait for it\n", graph_.name_of_channel(c));
-  for (const Parked& parked : parked_)
-    result += fmt::format("  no way from {} to rank {}\n", graph_.name(parked.at), packets_[parked.packet].target);
+    if (down_[c]) result += fmt::format("  {} is down\n", graph_.name_of_channel(c));
+  std::map<std::pair<Vertex, Rank>, int32_t> lost;
+  for (const Parked& parked : parked_) ++lost[{parked.at, packets_[parked.packet].target}];
+  for (const auto& [where, count] : lost)
+    result += fmt::format("  no way from {} to rank {}: {} packets\n", graph_.name(where.first), where.second,
+                          count);
   for (Channel c = 0; c < num_channels(); ++c)
     for (uint32_t i = 0; i < lanes_per_port_; ++i) {
       const LaneId id = c * lanes_per_port_ + i;
-      const bool has_credits = lane(id).ring != kNil && !down_[c] &&
-                               lane(id).credits >= static_cast<int32_t>(packets_[first_waiting(lane(id))].units);
+      const bool has_credits =
+          lane(id).ring != kNil && !down_[c] &&
+          lane(id).credits >= static_cast<int32_t>(packets_[first_waiting(lane(id))].units);
       if (has_credits) result += fmt::format("  {} stands in no arbitration table\n", name_lane(id));
     }
   return result.empty() ? "  a source waits for an acknowledgement that does not come\n" : result;

@@ -1,4 +1,5 @@
-// A packet's way through switches: route, queue, arbitration, transmission, credits. The hot loop of the engine.
+// A packet's way through switches: route, queue, arbitration, transmission, credits. The hot loop of the
+// engine.
 #include <algorithm>
 #include <bit>
 
@@ -46,13 +47,16 @@ void PacketEngine::forward(uint32_t packet, Vertex at, uint32_t slot) {
 Channel PacketEngine::choose(std::span<const Channel> candidates, const Packet& p, Vertex at) {
   const uint32_t count = static_cast<uint32_t>(candidates.size());
   switch (policies_[p.flags & kScaleOut][p.traffic_class]) {
-    case RoutePolicy::by_destination: return candidates[static_cast<uint32_t>(p.target) % count];
+    case RoutePolicy::by_destination:
+      return candidates[static_cast<uint32_t>(p.target) % count];
     case RoutePolicy::by_flow:
       return candidates[mix(mix(flow_key(contents_[p.message]) ^ settings_.seed) ^ at) % count];
-    case RoutePolicy::spread: return candidates[random_below(count)];
+    case RoutePolicy::spread:
+      return candidates[random_below(count)];
     case RoutePolicy::adaptive:
     case RoutePolicy::valiant:
-    case RoutePolicy::ugal: break;
+    case RoutePolicy::ugal:
+      break;
   }
   return least_loaded(candidates, p);
 }
@@ -77,7 +81,8 @@ Channel PacketEngine::least_loaded(std::span<const Channel> candidates, const Pa
   return best;
 }
 
-/// At its first switch a packet may be given a Valiant vertex; where it meets that, it heads for its destination.
+/// At its first switch a packet may be given a Valiant vertex; where it meets that, it heads for its
+/// destination.
 void PacketEngine::consider_detour(Packet& p, Vertex at) {
   const RouteTable& table = tables_[p.flags & kScaleOut];
   const RoutePolicy policy = policies_[p.flags & kScaleOut][p.traffic_class];
@@ -201,7 +206,8 @@ uint32_t PacketEngine::dequeue(Lane& lane, Port& port, uint32_t lane_index) {
     port.waiting_lanes &= ~(uint64_t{1} << lane_index);
   } else {
     last.next = queue.next;
-    if (!has_wide_vertices_) lane.inputs &= ~(uint64_t{1} << (queue.slot % 64));  // else it may stand for another
+    if (!has_wide_vertices_)
+      lane.inputs &= ~(uint64_t{1} << (queue.slot % 64));  // else it may stand for another
   }
   input_queues_.remove(index);
   return packet;
@@ -259,11 +265,13 @@ uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
     virtual_lane = static_cast<uint32_t>(picked);
   }
   uint32_t hop_class = port.next_class;
-  while ((ready >> (virtual_lane * classes_ + hop_class) & 1) == 0) hop_class = hop_class + 1 == classes_ ? 0 : hop_class + 1;
+  while ((ready >> (virtual_lane * classes_ + hop_class) & 1) == 0)
+    hop_class = hop_class + 1 == classes_ ? 0 : hop_class + 1;
   port.next_class = static_cast<uint8_t>(hop_class + 1 == classes_ ? 0 : hop_class + 1);
   const uint32_t lane_index = virtual_lane * classes_ + hop_class;
   if (virtual_lanes_ > 1)
-    arbitration_.charge(port.arbitration, static_cast<int32_t>(packets_[first_waiting(lane(channel, lane_index))].bytes));
+    arbitration_.charge(port.arbitration,
+                        static_cast<int32_t>(packets_[first_waiting(lane(channel, lane_index))].bytes));
   return lane_index;
 }
 
@@ -316,7 +324,8 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
   } else {
     push(now_ + port.latency + ((uint64_t{port.head_delay} * p.bytes) >> 16), EventKind::arrive, packet);
   }
-  if ((port.waiting_lanes != 0 || wants_done(port.feeder)) && !port.has_done_event) expect_done(port, channel);
+  if ((port.waiting_lanes != 0 || wants_done(port.feeder)) && !port.has_done_event)
+    expect_done(port, channel);
 }
 
 /// Whether the source or input that a port's packet came from has something to do when it has left.
@@ -330,7 +339,8 @@ void PacketEngine::port_done(Channel channel) {
   const uint32_t feeder = port.feeder;
   port.feeder = kNil;
   if (feeder != kNil) {
-    // The port counts as taken while its feeder asks again, so that all who wait for it take part in the arbitration.
+    // The port counts as taken while its feeder asks again, so that all who wait for it take part in the
+    // arbitration.
     if ((feeder & kFifoFeeder) != 0) {
       const LaneId input = feeder & ~kFifoFeeder;
       fifos_[input].state = InputFifo::State::idle;
@@ -356,7 +366,8 @@ void PacketEngine::collect_credits(LaneId id, Lane& lane) {
   }
 }
 
-/// The buffer of a lane gets `units` free when a packet has left it; its sender learns that a wire latency later.
+/// The buffer of a lane gets `units` free when a packet has left it; its sender learns that a wire latency
+/// later.
 void PacketEngine::return_credits(LaneId id, Ps leaves, int32_t units) {
   Lane& lane = this->lane(id);
   const Ps time = leaves + lane.wire_latency;
@@ -410,7 +421,8 @@ void PacketEngine::arrive_in_fifo(uint32_t packet, Vertex at) {
   fifo.tail = packet;
   if (fifo.state == InputFifo::State::sending) {
     Port& port = this->port(fifo.output);
-    const bool still_sends = port.feeder == (kFifoFeeder | input) && (port.has_done_event || port.busy_until > now_);
+    const bool still_sends =
+        port.feeder == (kFifoFeeder | input) && (port.has_done_event || port.busy_until > now_);
     if (still_sends) {
       if (!port.has_done_event) expect_done(port, fifo.output);
       return;

@@ -132,8 +132,9 @@ void RouteTable::prune(const ChannelGraph& graph, std::span<const uint8_t> down)
 }
 
 int64_t RouteTable::memory_bytes() const {
-  const size_t words = 5 * destinations_.capacity() + members_.capacity() + 2 * more_.capacity() + row_of_.capacity() +
-                       row_vertex_.capacity() + entries_.capacity() + pool_.capacity() + to_of_.capacity();
+  const size_t words = 5 * destinations_.capacity() + members_.capacity() + 2 * more_.capacity() +
+                       row_of_.capacity() + row_vertex_.capacity() + entries_.capacity() + pool_.capacity() +
+                       to_of_.capacity();
   return static_cast<int64_t>(words * sizeof(uint32_t));
 }
 

@@ -74,12 +74,12 @@ class RouteTable {
   uint32_t num_groups_ = 0;
   std::vector<Destination> destinations_;  // [ranks]
   std::vector<Last> more_;
-  std::vector<Rank> members_;     // [groups]
-  std::vector<uint32_t> row_of_;  // [vertices] kNil without a way out
-  std::vector<Vertex> row_vertex_;    // [rows]
-  std::vector<uint32_t> entries_;     // [rows][groups] position in pool_
-  std::vector<uint32_t> pool_;        // lists: length, channels
-  std::vector<Vertex> to_of_;         // [channels] where each leads
+  std::vector<Rank> members_;       // [groups]
+  std::vector<uint32_t> row_of_;    // [vertices] kNil without a way out
+  std::vector<Vertex> row_vertex_;  // [rows]
+  std::vector<uint32_t> entries_;   // [rows][groups] position in pool_
+  std::vector<uint32_t> pool_;      // lists: length, channels
+  std::vector<Vertex> to_of_;       // [channels] where each leads
 };
 
 }  // namespace plumb::sim

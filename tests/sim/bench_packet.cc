@@ -1,7 +1,7 @@
-// Speed of the packet network: an expert-parallel dispatch of 128 tokens per rank, top-8 distinct ranks, 7408-byte rows,
-// 4 KiB packets, 50 GB/s links, 300 ns a hop, leaf-spine of full bisection, adaptive. Prints CPU seconds, events per
-// second and per packet-hop, memory, and simulated over ideal time. Exit code 1 when a target is missed.
-// Usage: bench_packet [ranks ...]
+// Speed of the packet network: an expert-parallel dispatch of 128 tokens per rank, top-8 distinct ranks,
+// 7408-byte rows, 4 KiB packets, 50 GB/s links, 300 ns a hop, leaf-spine of full bisection, adaptive. Prints
+// CPU seconds, events per second and per packet-hop, memory, and simulated over ideal time. Exit code 1 when
+// a target is missed. Usage: bench_packet [ranks ...]
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -37,7 +37,8 @@ double resident_megabytes() {
 class Dispatch : public Traffic {
  public:
   explicit Dispatch(Rank ranks) : ranks_(ranks) {
-    for (Rank r = 0; r < ranks; ++r) sources_.push_back({Random(1, RandomStream::test, static_cast<uint64_t>(r)), {}, 0, 0});
+    for (Rank r = 0; r < ranks; ++r)
+      sources_.push_back({Random(1, RandomStream::test, static_cast<uint64_t>(r)), {}, 0, 0});
   }
   bool next(Rank src, Link network, uint8_t, Message& message) override {
     if (network != Link::scale_out) return false;
@@ -102,12 +103,13 @@ bool run(Rank ranks) {
   const Target t = target(ranks);
   const bool ok = traffic.arrived == int64_t{ranks} * kTokens * kTopk && rate >= t.events_per_second &&
                   per_hop <= 2.2 && cpu <= t.cpu && added <= 40;
-  fmt::print("ranks {:5}  build {:.2f} s  run {:.2f} s  {:6.2f} M events  {:5.2f} M/s  {:.2f} M packet-hops  "
-             "{:.3f} events/hop  +{:.0f} MB (network {:.1f})  {:.1f} us, ideal {:.1f} ({:.3f})  {}\n",
-             ranks, built - start, cpu, static_cast<double>(counts.events) * 1e-6, rate * 1e-6,
-             static_cast<double>(counts.packet_hops) * 1e-6, per_hop, added,
-             static_cast<double>(network.memory_bytes()) / 1048576, static_cast<double>(traffic.last) * 1e-6,
-             ideal * 1e6, static_cast<double>(traffic.last) * 1e-12 / ideal, ok ? "ok" : "TARGET MISSED");
+  fmt::print(
+      "ranks {:5}  build {:.2f} s  run {:.2f} s  {:6.2f} M events  {:5.2f} M/s  {:.2f} M packet-hops  "
+      "{:.3f} events/hop  +{:.0f} MB (network {:.1f})  {:.1f} us, ideal {:.1f} ({:.3f})  {}\n",
+      ranks, built - start, cpu, static_cast<double>(counts.events) * 1e-6, rate * 1e-6,
+      static_cast<double>(counts.packet_hops) * 1e-6, per_hop, added,
+      static_cast<double>(network.memory_bytes()) / 1048576, static_cast<double>(traffic.last) * 1e-6,
+      ideal * 1e6, static_cast<double>(traffic.last) * 1e-12 / ideal, ok ? "ok" : "TARGET MISSED");
   std::fflush(stdout);
   return ok;
 }

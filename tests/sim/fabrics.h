@@ -94,7 +94,8 @@ inline Fabric dragonfly(const SmallDragonfly& shape) {
   std::vector<NodeId> nodes;
   for (int32_t i = 0; i < routers; ++i) {
     nodes.push_back(add_switch(b, 1, fmt::format("router {}.{}", i / shape.routers, i % shape.routers)));
-    for (int32_t e = 0; e < shape.ranks; ++e) b.add_cable(i * shape.ranks + e, nodes.back(), cable(shape.wire));
+    for (int32_t e = 0; e < shape.ranks; ++e)
+      b.add_cable(i * shape.ranks + e, nodes.back(), cable(shape.wire));
   }
   std::vector<int32_t> next(shape.groups, 0);
   auto router = [&](int32_t group) { return nodes[group * shape.routers + next[group]++ % shape.routers]; };

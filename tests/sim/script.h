@@ -18,7 +18,9 @@ class Script : public Traffic {
     Ps at = 0;
   };
 
-  void add(const Message& message) { waiting_[key(message.src, message.network, message.traffic_class)].push_back(message); }
+  void add(const Message& message) {
+    waiting_[key(message.src, message.network, message.traffic_class)].push_back(message);
+  }
 
   bool next(Rank src, Link network, uint8_t traffic_class, Message& message) override {
     auto& queue = waiting_[key(src, network, traffic_class)];
@@ -52,7 +54,8 @@ class Script : public Traffic {
   std::map<std::array<int32_t, 3>, std::deque<Message>> waiting_;
 };
 
-/// Flows without end: each sends messages of one size to one destination, again and again.
+/// Flows without end: each sends messages of one size, a multiple of its packets, to one destination, again
+/// and again.
 class Endless : public Traffic {
  public:
   struct Flow {
@@ -62,7 +65,7 @@ class Endless : public Traffic {
     int32_t packet_bytes = 0;
   };
   std::vector<Flow> flows;
-  std::map<Rank, int64_t> bytes_from;  // landed
+  std::map<Rank, int64_t> bytes_from;  // landed, packet by packet
 
   bool next(Rank src, Link network, uint8_t traffic_class, Message& message) override {
     if (network != Link::scale_out) return false;
@@ -79,14 +82,9 @@ class Endless : public Traffic {
     }
     return false;
   }
-  void on_chunk(const Message& message, int64_t bytes, Ps) override {
-    // `bytes` counts from the start of the message: the last packet of each adds its whole size.
-    landed_[message.src] = bytes;
+  void on_chunk(const Message& message, int64_t, Ps) override {
+    bytes_from[message.src] += message.packet_bytes;
   }
-  void on_arrived(const Message& message, Ps) override { bytes_from[message.src] += message.bytes; }
-
- private:
-  std::map<Rank, int64_t> landed_;
 };
 
 inline PacketSettings packet_settings() {
