@@ -15,9 +15,9 @@ namespace {
 constexpr int64_t kDefaultBuffer =
     65536;  // bytes per lane where the lanes do not say: 400 Gb/s x 0.6 us, rounded up
 constexpr int64_t kDefaultCreditUnit = 64;
+constexpr double kEventsPerBucket = 8;                 // measured
 constexpr size_t kPrefetchFar = 4, kPrefetchNear = 2;  // events ahead; measured
-constexpr uint8_t kCreditBits = 3;  // 8 returns under way per lane to begin with: two cache lines
-constexpr int32_t kBits = 64;       // of the masks over the lanes and over the channels of an endpoint
+constexpr int32_t kBits = 64;  // of the masks over the lanes and over the channels of an endpoint
 
 RoutePolicy effective_policy(const PacketSettings& settings, size_t network, size_t level) {
   const RoutePolicy policy = settings.networks[network].policy;
@@ -41,6 +41,7 @@ PacketEngine::PacketEngine(const Fabric& fabric, const PacketSettings& settings,
   choose_hop_classes();
   make_ports();
   make_sources();
+  shape_queue();
   local_busy_.assign(graph_.ranks(), 0);
   congestion_ = make_congestion_control(settings_.congestion, graph_, settings_.seed);
 }
@@ -144,23 +145,41 @@ void PacketEngine::make_ports() {
     port.to = info.to;
     port.arbitration = arbitration_.initial();
     const int32_t buffer = capacity(info);
+    capacities_.push_back(buffer);
     for (size_t n = 0; n < 2; ++n)
       if (info.carries(n == 0 ? Link::scale_up : Link::scale_out))
         smallest_buffer_[n] = std::min(smallest_buffer_[n], buffer);
     for (uint32_t l = 0; l < lanes_per_port_; ++l) {
       Lane& lane = this->lane(c, l);
-      lane.credits = lane.capacity = lane.least_credits = buffer;
+      lane.credits = lane.least_credits = buffer;
       lane.channel = c;
       lane.to = info.to;
       lane.in_slot = static_cast<uint16_t>(graph_.in_slot(c));
-      lane.credit_ring = static_cast<uint32_t>(credits_.size());
-      lane.credit_bits = kCreditBits;
-      credits_.resize(credits_.size() + (1u << kCreditBits));
       lane.wire_latency = static_cast<uint32_t>(info.wire_latency);
     }
   }
   for (Channel c = 0; c < channels; ++c) set_head_delay(c);
-  for (Vertex v = 0; v < graph_.num_vertices(); ++v) has_wide_vertices_ |= num_inputs(v) > 64;
+  bool has_wide_vertices = false;
+  for (Vertex v = 0; v < graph_.num_vertices(); ++v) has_wide_vertices |= num_inputs(v) > 64;
+  waiting_.set_has_wide_vertices(has_wide_vertices);
+}
+
+/// Buckets of the wheel that hold some eight events each when all links are busy: each packet-hop makes two.
+void PacketEngine::shape_queue() {
+  double per_ps = 0;
+  Ps longest = 1;  // until the end of a packet's hop
+  for (Channel c = 0; c < num_channels(); ++c) {
+    const NetworkSettings& network = settings_.network(graph_[c].network);
+    const Ps packet = std::max<Ps>(1, duration(port(c), network.mtu_bytes + network.first_header_bytes));
+    per_ps += 2.0 / static_cast<double>(packet);
+    longest = std::max(longest, packet + graph_[c].latency);
+  }
+  const double width = kEventsPerBucket / std::max(per_ps, 1e-9);
+  int width_bits = 0;
+  while (width_bits < 20 && static_cast<double>(Ps{2} << width_bits) < width * 1.41) ++width_bits;
+  int bucket_bits = 10;
+  while (bucket_bits < 16 && Ps{1} << (width_bits + bucket_bits) < 2 * longest) ++bucket_bits;
+  queue_ = EventQueue(width_bits, bucket_bits);
 }
 
 void PacketEngine::make_sources() {
@@ -236,26 +255,30 @@ bool PacketEngine::advance(Ps until) {
   return false;
 }
 
-/// Asks the caches for what the next events will touch: a large network's records do not fit them.
-void PacketEngine::prefetch() const {
+/// Asks the caches for what the next events will touch: the records of a large network do not fit them.
+inline void PacketEngine::prefetch() const {
   constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-  const auto is_of_packet = [](uint32_t word) {
-    return word >> kIndexBits <= static_cast<uint32_t>(EventKind::deliver);
-  };
+  const auto kind = [](const EventQueue::Event* e) { return static_cast<EventKind>(e->word >> kIndexBits); };
   if (const EventQueue::Event* e = queue_.peek(kPrefetchFar)) {
     const uint32_t index = e->word & kIndexMask;
-    if (is_of_packet(e->word)) {
+    if (kind(e) <= EventKind::deliver) {
       __builtin_prefetch(&packets_[index]);
-    } else if (e->word >> kIndexBits == static_cast<uint32_t>(EventKind::port_done)) {
+    } else if (kind(e) == EventKind::port_done) {
       __builtin_prefetch(&port(index));
       __builtin_prefetch(&port(index) + 1);
     }
   }
-  if (const EventQueue::Event* e = queue_.peek(kPrefetchNear); e != nullptr && is_of_packet(e->word)) {
-    const Packet& p = packets_[e->word & kIndexMask];
-    __builtin_prefetch(&lane(p.in));
-    if (e->word >> kIndexBits == static_cast<uint32_t>(EventKind::deliver))
-      __builtin_prefetch(&messages_[p.message]);
+  if (const EventQueue::Event* e = queue_.peek(kPrefetchNear)) {
+    const uint32_t index = e->word & kIndexMask;
+    if (kind(e) <= EventKind::deliver) {
+      __builtin_prefetch(&lane(packets_[index].in));
+      if (kind(e) == EventKind::deliver) __builtin_prefetch(&messages_[packets_[index].message]);
+    } else if (kind(e) == EventKind::port_done) {
+      waiting_.prefetch(lane(index, 0));
+      const uint32_t feeder = port(index).feeder;
+      if (feeder < sources_.size() && sources_[feeder].following != kNil)
+        __builtin_prefetch(&messages_[sources_[feeder].following]);
+    }
   }
 }
 

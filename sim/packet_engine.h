@@ -11,7 +11,9 @@
 #include "sim/arbitration.h"
 #include "sim/channels.h"
 #include "sim/congestion.h"
+#include "sim/credit_lists.h"
 #include "sim/event_queue.h"
+#include "sim/lane_queues.h"
 #include "sim/order.h"
 #include "sim/packet_network.h"
 #include "sim/packet_records.h"
@@ -87,6 +89,9 @@ class PacketEngine {
   Lane& lane(Channel channel, uint32_t index) {
     return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1) + 1 + index].lane;
   }
+  const Lane& lane(Channel channel, uint32_t index) const {
+    return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1) + 1 + index].lane;
+  }
   Lane& lane(LaneId id) {
     return lanes_per_port_ == 1 ? lane(id, 0) : lane(id / lanes_per_port_, id % lanes_per_port_);
   }
@@ -105,6 +110,7 @@ class PacketEngine {
   void choose_hop_classes();
   void make_ports();
   void make_sources();
+  void shape_queue();
   void set_head_delay(Channel channel);
   int32_t capacity(const ChannelInfo& channel) const;
   uint32_t num_inputs(Vertex v) const {
@@ -124,9 +130,13 @@ class PacketEngine {
   void consider_detour(Packet& packet, Vertex at);
   void request(uint32_t packet, Channel out, uint32_t slot);
   bool admit(Port& port, Channel channel, const Packet& packet);
-  void enqueue(uint32_t packet, Lane& lane, Port& port, uint32_t lane_index, uint32_t slot);
-  uint32_t dequeue(Lane& lane, Port& port, uint32_t lane_index);
-  uint32_t first_waiting(const Lane& lane) const;
+  /// The next packet of a lane, out of its queue.
+  uint32_t take(Channel channel, uint32_t lane_index) {
+    Lane& from = lane(channel, lane_index);
+    const uint32_t packet = waiting_.take(from);
+    if (waiting_.is_empty(from)) port(channel).waiting_lanes &= ~(uint64_t{1} << lane_index);
+    return packet;
+  }
   void arbitrate(Channel channel);
   uint32_t pick_lane(Port& port, Channel channel);
   bool is_ready(LaneId id, Lane& lane);
@@ -134,10 +144,11 @@ class PacketEngine {
   void transmit(uint32_t packet, Channel channel, LaneId id);
   bool wants_done(uint32_t feeder) const;
   void port_done(Channel channel);
-  void collect_credits(LaneId id, Lane& lane);
-  Ps next_credit(const Lane& lane) const { return credits_[lane.credit_ring + lane.credit_first].time(now_); }
-  bool insert_credit(Lane& lane, Ps time, int32_t units);
-  void grow_credit_ring(Lane& lane);
+  void collect_credits(LaneId id, Lane& lane) {
+    const int32_t units = credits_.collect(lane, now_);
+    lane.credits += units;
+    loads_[id] -= units;
+  }
   void return_credits(LaneId id, Ps leaves, int32_t units);
   void expect_done(Port& port, Channel channel);
   void arrive_in_fifo(uint32_t packet, Vertex at);
@@ -191,8 +202,6 @@ class PacketEngine {
   std::vector<uint8_t> find_deadlocked_lanes() const;
   std::string name_lane(LaneId lane) const;
   std::string name_cycle(const std::vector<uint8_t>& deadlocked) const;
-  template <class Visit>
-  void visit_waiting(LaneId lane, Visit visit) const;
 
   static constexpr uint32_t kIndexBits = 28;
   static constexpr uint32_t kFifoFeeder = 0x80000000;
@@ -218,11 +227,10 @@ class PacketEngine {
 
   std::vector<PortOrLane> ports_and_lanes_;  // [channels][1 + lanes]
   std::vector<int32_t> loads_;               // [lanes] units queued for a lane or sent and not yet returned
-  Pool<InputQueue> input_queues_;
-  bool has_wide_vertices_ = false;  // some with more than 64 inputs
   bool may_detour_ = false;
   std::vector<InputFifo> fifos_;     // [lanes], InputQueues::fifo only
   std::vector<uint32_t> fifo_next_;  // [packets]
+  std::vector<int32_t> capacities_;  // [channels] units of each lane's buffer
   std::vector<LaneDebt> debts_;      // [channels][virtual lanes]
   std::vector<Ps> stalled_since_;    // [lanes]
   std::vector<Ps> stalled_;          // [lanes]
@@ -230,10 +238,11 @@ class PacketEngine {
   bool any_down_ = false;
   std::vector<Source> sources_;  // [ranks][networks][classes]
   Pool<Packet> packets_;
+  LaneQueues waiting_{packets_};
   Pool<MessageState> messages_;
   std::vector<Message> contents_;     // [messages_]
   std::vector<MessageExtra> extras_;  // [messages_], as far as they have one
-  std::vector<Credit> credits_;       // the rings of the lanes
+  CreditLists credits_;
   Pool<Echo> echoes_;
   Pool<Flow> flows_;
   std::unordered_map<uint64_t, FlowId> flow_index_;  // never iterated

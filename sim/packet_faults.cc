@@ -92,8 +92,8 @@ void PacketEngine::drain(Channel channel, std::vector<Parked>& out) {
     const LaneId id = channel * lanes_per_port_ + lane_index;
     Lane& lane = this->lane(id);
     while (lane.waiting > 0) {
-      const uint32_t slot = input_queues_[input_queues_[lane.ring].next].slot;
-      const uint32_t packet = dequeue(lane, port, lane_index);
+      const uint32_t slot = waiting_.first_slot(lane);
+      const uint32_t packet = take(channel, lane_index);
       const Packet& p = packets_[packet];
       loads_[id] -= static_cast<int32_t>(p.units);
       if (p.in == kNil) sources_[source_of(messages_[p.message])].gates &= ~(uint64_t{1} << gate_of(channel));

@@ -54,20 +54,18 @@ static_assert(sizeof(Port) == 64);
 
 /// One lane of a channel: credits and queue at its sending end, and where it leads.
 struct alignas(64) Lane {
-  int32_t credits = 0;       // free units of the far buffer, as known here
-  int32_t waiting = 0;       // units queued for this output
-  uint32_t ring = kNil;      // last of the ring of inputs with packets
-  uint32_t credit_ring = 0;  // credits on their way back, by date: a ring of 2^credit_bits in CreditRings
-  uint16_t credit_first = 0;
-  uint16_t credit_count = 0;
+  int32_t credits = 0;          // free units of the far buffer, as known here
+  int32_t waiting = 0;          // units queued for this output
+  uint32_t turn = kNil;         // of the inputs with packets, a ring: whose turn it is
+  uint32_t last = kNil;         // and who came before
+  uint32_t credit_head = kNil;  // credits on their way back, by date: CreditLists
+  uint32_t credit_tail = kNil;
   Channel channel = 0;
   Vertex to = 0;
   uint32_t wire_latency = 0;  // ps
-  int32_t capacity = 0;
   int32_t peak_waiting = 0;
   int32_t least_credits = 0;
   uint16_t in_slot = 0;  // of the channel among those that enter `to`
-  uint8_t credit_bits = 0;
   bool has_credit_event : 1 = false;
   bool is_stalled : 1 = false;
   bool raises_class : 1 = false;  // packets that passed it are one hop class higher afterwards
@@ -76,15 +74,6 @@ struct alignas(64) Lane {
 };
 static_assert(sizeof(Lane) == 64);
 
-/// Packets of one input that wait for one output lane; exists while there are some. `next` links the ring of
-/// inputs.
-struct InputQueue {
-  uint32_t head = kNil;
-  uint32_t tail = kNil;
-  uint32_t next = kNil;
-  uint32_t slot = 0;
-};
-
 /// Strict first-in-first-out input of one lane (InputQueues::fifo).
 struct InputFifo {
   uint32_t head = kNil;
@@ -92,30 +81,6 @@ struct InputFifo {
   Channel output = kNil;  // where its head asks or is being sent
   enum class State : uint8_t { idle, asking, sending } state = State::idle;
 };
-
-/// Credits that reach the sender at a date: 48 bits of the date, 16 of units. Dates are compared modulo 2^48
-/// ps (281 s); more units than 16 bits hold take several records.
-struct Credit {
-  static constexpr int32_t kMostUnits = 0xffff;
-  static constexpr int kUnitBits = 16;
-
-  uint64_t bits = 0;
-
-  static Credit make(Ps time, int32_t units) {
-    return {static_cast<uint64_t>(time) << kUnitBits | static_cast<uint64_t>(units)};
-  }
-  int32_t units() const { return static_cast<int32_t>(bits & kMostUnits); }
-  bool is_after(Ps time) const {
-    return static_cast<int64_t>((bits & ~uint64_t{kMostUnits}) - (static_cast<uint64_t>(time) << kUnitBits)) >
-           0;
-  }
-  /// The date, which lies within 2^47 ps of `now`.
-  Ps time(Ps now) const {
-    const uint64_t ahead = (bits & ~uint64_t{kMostUnits}) - (static_cast<uint64_t>(now) << kUnitBits);
-    return now + (static_cast<int64_t>(ahead) >> kUnitBits);
-  }
-};
-static_assert(sizeof(Credit) == 8);
 
 /// A record of Port or Lane size. The port of a channel and its lanes stand side by side.
 union PortOrLane {

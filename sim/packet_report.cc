@@ -18,7 +18,7 @@ std::vector<LaneUse> PacketEngine::lane_use() const {
                       .hop_class = static_cast<int32_t>(index % classes_),
                       .packet_bytes = lane.bytes,
                       .peak_waiting = lane.peak_waiting * credit_unit_,
-                      .peak_buffer = int64_t{lane.capacity - lane.least_credits} * credit_unit_,
+                      .peak_buffer = int64_t{capacities_[lane.channel] - lane.least_credits} * credit_unit_,
                       .stalled = stalled_[id] + (lane.is_stalled ? now_ - stalled_since_[id] : 0)});
   }
   return result;
@@ -43,24 +43,11 @@ int64_t PacketEngine::memory_bytes() const {
     return static_cast<int64_t>(v.capacity() * sizeof(T));
   };
   int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() +
-                  bytes(extras_) + bytes(contents_) + bytes(credits_) + echoes_.memory_bytes() +
+                  bytes(extras_) + bytes(contents_) + credits_.memory_bytes() + echoes_.memory_bytes() +
                   flows_.memory_bytes();
   for (const RouteTable& table : tables_) total += table.memory_bytes();
-  return total + bytes(ports_and_lanes_) + bytes(loads_) + input_queues_.memory_bytes() + bytes(fifos_) +
+  return total + bytes(ports_and_lanes_) + bytes(loads_) + waiting_.memory_bytes() + bytes(fifos_) +
          bytes(fifo_next_) + bytes(debts_) + bytes(stalled_since_) + bytes(stalled_) + bytes(sources_);
-}
-
-template <class Visit>
-void PacketEngine::visit_waiting(LaneId id, Visit visit) const {
-  const Lane& lane = this->lane(id);
-  if (lane.ring == kNil) return;
-  uint32_t queue = lane.ring;
-  do {
-    queue = input_queues_[queue].next;
-    for (uint32_t packet = input_queues_[queue].head; packet != kNil; packet = packets_[packet].next)
-      visit(packets_[packet]);
-  } while (queue != lane.ring);
-  // Behind the head of a strict input queue nothing has asked yet: it waits for what the head waits for.
 }
 
 /// A lane is deadlocked when it has a packet and no credits, none come back, and all that fills its far
@@ -70,8 +57,8 @@ std::vector<uint8_t> PacketEngine::find_deadlocked_lanes() const {
   std::vector<uint8_t> stuck(num_lanes(), 0);
   for (LaneId id = 0; id < num_lanes(); ++id) {
     const Lane& lane = this->lane(id);
-    if (lane.ring == kNil || lane.credit_count > 0) continue;
-    stuck[id] = lane.credits < static_cast<int32_t>(packets_[first_waiting(lane)].units);
+    if (waiting_.is_empty(lane) || !credits_.is_empty(lane)) continue;
+    stuck[id] = lane.credits < static_cast<int32_t>(packets_[waiting_.first(lane)].units);
   }
   std::vector<int64_t> held(num_lanes());
   for (bool changed = true; changed;) {
@@ -79,12 +66,12 @@ std::vector<uint8_t> PacketEngine::find_deadlocked_lanes() const {
     std::fill(held.begin(), held.end(), 0);  // units of each buffer whose way out is stuck
     for (LaneId id = 0; id < num_lanes(); ++id)
       if (stuck[id])
-        visit_waiting(id, [&](const Packet& p) {
+        waiting_.visit(lane(id), [&](const Packet& p) {
           if (p.in == kNil) return;
-          held[p.in] += fifos_.empty() ? p.units : lane(p.in).capacity - lane(p.in).credits;
+          held[p.in] += fifos_.empty() ? p.units : capacities_[lane(p.in).channel] - lane(p.in).credits;
         });
     for (LaneId id = 0; id < num_lanes(); ++id) {
-      if (!stuck[id] || held[id] >= lane(id).capacity - lane(id).credits) continue;
+      if (!stuck[id] || held[id] >= capacities_[lane(id).channel] - lane(id).credits) continue;
       stuck[id] = 0;
       changed = true;
     }
@@ -104,7 +91,7 @@ std::string PacketEngine::name_cycle(const std::vector<uint8_t>& stuck) const {
   std::vector<LaneId> waits_for(num_lanes(), kNil);
   for (LaneId id = 0; id < num_lanes(); ++id)
     if (stuck[id])
-      visit_waiting(id, [&](const Packet& p) {
+      waiting_.visit(lane(id), [&](const Packet& p) {
         if (p.in != kNil && stuck[p.in]) waits_for[p.in] = id;
       });
   LaneId start = static_cast<LaneId>(std::find(stuck.begin(), stuck.end(), uint8_t{1}) - stuck.begin());
@@ -136,8 +123,8 @@ std::string PacketEngine::stuck_report() const {
     for (uint32_t i = 0; i < lanes_per_port_; ++i) {
       const LaneId id = c * lanes_per_port_ + i;
       const bool has_credits =
-          lane(id).ring != kNil && !down_[c] &&
-          lane(id).credits >= static_cast<int32_t>(packets_[first_waiting(lane(id))].units);
+          !waiting_.is_empty(lane(id)) && !down_[c] &&
+          lane(id).credits >= static_cast<int32_t>(packets_[waiting_.first(lane(id))].units);
       if (has_credits) result += fmt::format("  {} stands in no arbitration table\n", name_lane(id));
     }
   return result.empty() ? "  a source waits for an acknowledgement that does not come\n" : result;

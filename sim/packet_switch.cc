@@ -18,7 +18,7 @@ uint64_t mix(uint64_t x) {  // SplitMix64's finaliser
 
 }  // namespace
 
-uint32_t PacketEngine::random_below(uint32_t bound) {
+inline uint32_t PacketEngine::random_below(uint32_t bound) {
   random_ ^= random_ >> 12;  // xorshift64*, high bits; the bias of at most bound / 2^32 does not matter here
   random_ ^= random_ << 25;
   random_ ^= random_ >> 27;
@@ -62,22 +62,26 @@ Channel PacketEngine::choose(std::span<const Channel> candidates, const Packet& 
 }
 
 /// Ties and samples start at a random candidate, so that no port is preferred.
-Channel PacketEngine::least_loaded(std::span<const Channel> candidates, const Packet& p) {
+inline Channel PacketEngine::least_loaded(std::span<const Channel> candidates, const Packet& p) {
   const uint32_t lane = lane_of(p), count = static_cast<uint32_t>(candidates.size());
   const int32_t sample = settings_.networks[p.flags & kScaleOut].sample;
-  uint32_t looks = sample > 0 && !any_down_ ? std::min(static_cast<uint32_t>(sample), count) : count;
-  uint32_t i = random_below(count);
-  Channel best = candidates[i];
+  const uint32_t looks = sample > 0 && !any_down_ ? std::min(static_cast<uint32_t>(sample), count) : count;
+  const uint32_t first = random_below(count);
+  Channel best = candidates[first];
   int32_t least = std::numeric_limits<int32_t>::max();
-  for (; looks > 0; --looks) {
-    const Channel c = candidates[i];
-    if (++i == count) i = 0;
-    const int32_t load = loads_[c * lanes_per_port_ + lane];
-    if (load >= least || (any_down_ && down_[c])) continue;
-    best = c;
-    if (load == 0) break;
-    least = load;
-  }
+  // True when there is no need to look further.
+  auto look = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; ++i) {
+      const Channel c = candidates[i];
+      const int32_t load = loads_[c * lanes_per_port_ + lane];
+      if (load >= least || (any_down_ && down_[c])) continue;
+      best = c;
+      least = load;
+      if (load == 0) return true;
+    }
+    return false;
+  };
+  if (!look(first, std::min(first + looks, count)) && first + looks > count) look(0, first + looks - count);
   return best;
 }
 
@@ -133,7 +137,8 @@ void PacketEngine::request(uint32_t packet, Channel out, uint32_t slot) {
     collect_credits(id, lane);
     if (lane.credits >= size && admit(port, out, p)) return transmit(packet, out, id);
   }
-  enqueue(packet, lane, port, lane_index, slot);
+  waiting_.add(lane, packet, slot);
+  port.waiting_lanes |= uint64_t{1} << lane_index;
   if (is_idle) {
     starve(id, lane, port);
   } else if (!port.has_done_event) {
@@ -142,7 +147,7 @@ void PacketEngine::request(uint32_t packet, Channel out, uint32_t slot) {
 }
 
 /// Books a packet that finds the port idle; false when no table serves its lane.
-bool PacketEngine::admit(Port& port, Channel channel, const Packet& p) {
+inline bool PacketEngine::admit(Port& port, Channel channel, const Packet& p) {
   if (virtual_lanes_ == 1) return true;
   const std::span debts(&debts_[channel * virtual_lanes_], virtual_lanes_);
   if (arbitration_.pick(port.arbitration, debts, 1u << p.virtual_lane) < 0) return false;
@@ -150,78 +155,15 @@ bool PacketEngine::admit(Port& port, Channel channel, const Packet& p) {
   return true;
 }
 
-void PacketEngine::enqueue(uint32_t packet, Lane& lane, Port& port, uint32_t lane_index, uint32_t slot) {
-  Packet& p = packets_[packet];
-  p.next = kNil;
-  lane.waiting += static_cast<int32_t>(p.units);
-  lane.peak_waiting = std::max(lane.peak_waiting, lane.waiting);
-  const uint64_t bit = uint64_t{1} << (slot % 64);
-  if ((lane.inputs & bit) != 0) {
-    uint32_t index = lane.ring;
-    do {
-      InputQueue& queue = input_queues_[index];
-      if (queue.slot == slot) {
-        packets_[queue.tail].next = packet;
-        queue.tail = packet;
-        return;
-      }
-      index = queue.next;
-    } while (index != lane.ring);
-  }
-  const uint32_t index = input_queues_.add();
-  InputQueue& queue = input_queues_[index];
-  queue.head = queue.tail = packet;
-  queue.slot = slot;
-  if (lane.ring == kNil) {
-    queue.next = index;
-    port.waiting_lanes |= uint64_t{1} << lane_index;
-  } else {
-    queue.next = input_queues_[lane.ring].next;
-    input_queues_[lane.ring].next = index;
-  }
-  lane.ring = index;
-  lane.inputs |= bit;
-}
-
-uint32_t PacketEngine::first_waiting(const Lane& lane) const {
-  return input_queues_[input_queues_[lane.ring].next].head;
-}
-
-/// Takes the first packet of the next input in turn.
-uint32_t PacketEngine::dequeue(Lane& lane, Port& port, uint32_t lane_index) {
-  InputQueue& last = input_queues_[lane.ring];
-  const uint32_t index = last.next;
-  InputQueue& queue = input_queues_[index];
-  const uint32_t packet = queue.head;
-  const Packet& p = packets_[packet];
-  lane.waiting -= static_cast<int32_t>(p.units);
-  if (p.next != kNil) {
-    queue.head = p.next;
-    lane.ring = index;  // served: now the last of the ring
-    return packet;
-  }
-  if (index == lane.ring) {
-    lane.ring = kNil;
-    lane.inputs = 0;
-    port.waiting_lanes &= ~(uint64_t{1} << lane_index);
-  } else {
-    last.next = queue.next;
-    if (!has_wide_vertices_)
-      lane.inputs &= ~(uint64_t{1} << (queue.slot % 64));  // else it may stand for another
-  }
-  input_queues_.remove(index);
-  return packet;
-}
-
-void PacketEngine::expect_done(Port& port, Channel channel) {
+inline void PacketEngine::expect_done(Port& port, Channel channel) {
   port.has_done_event = true;
   push(port.busy_until, EventKind::port_done, channel);
 }
 
-bool PacketEngine::is_ready(LaneId id, Lane& lane) {
+inline bool PacketEngine::is_ready(LaneId id, Lane& lane) {
   collect_credits(id, lane);
   return lane.credits >= largest_units_ ||
-         lane.credits >= static_cast<int32_t>(packets_[first_waiting(lane)].units);
+         lane.credits >= static_cast<int32_t>(packets_[waiting_.first(lane)].units);
 }
 
 void PacketEngine::arbitrate(Channel channel) {
@@ -234,11 +176,11 @@ void PacketEngine::arbitrate(Channel channel) {
     return;
   }
   const LaneId id = channel * lanes_per_port_ + lane_index;
-  transmit(dequeue(lane(channel, lane_index), port, lane_index), channel, id);
+  transmit(take(channel, lane_index), channel, id);
 }
 
 /// Chooses the lane that sends next; kNil when none has credits.
-uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
+inline uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
   const LaneId first = channel * lanes_per_port_;
   if (lanes_per_port_ == 1) {
     if (is_ready(first, lane(channel, 0))) return 0;
@@ -271,19 +213,19 @@ uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
   const uint32_t lane_index = virtual_lane * classes_ + hop_class;
   if (virtual_lanes_ > 1)
     arbitration_.charge(port.arbitration,
-                        static_cast<int32_t>(packets_[first_waiting(lane(channel, lane_index))].bytes));
+                        static_cast<int32_t>(packets_[waiting_.first(lane(channel, lane_index))].bytes));
   return lane_index;
 }
 
 /// A lane has a packet and no credits for it: note since when, and ask to be woken by the first credits.
-void PacketEngine::starve(LaneId id, Lane& lane, const Port& port) {
+inline void PacketEngine::starve(LaneId id, Lane& lane, const Port& port) {
   if (!lane.is_stalled) {
     lane.is_stalled = true;
     stalled_since_[id] = now_;
   }
-  if (lane.credit_count == 0 || lane.has_credit_event || port.is_down) return;
+  if (credits_.is_empty(lane) || lane.has_credit_event || port.is_down) return;
   lane.has_credit_event = true;
-  push(next_credit(lane), EventKind::credit, id);
+  push(credits_.next_time(lane), EventKind::credit, id);
 }
 
 void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
@@ -319,11 +261,9 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
     return_credits(p.in, end, static_cast<int32_t>(p.units));
   }
   p.in = id;
-  if (port.to == static_cast<Vertex>(p.target) && (p.flags & kDetour) == 0) {
-    push(end + port.latency, EventKind::deliver, packet);
-  } else {
-    push(now_ + port.latency + ((uint64_t{port.head_delay} * p.bytes) >> 16), EventKind::arrive, packet);
-  }
+  const bool is_there = port.to == static_cast<Vertex>(p.target) && (p.flags & kDetour) == 0;
+  const Ps moves = is_there ? end : now_ + static_cast<Ps>((uint64_t{port.head_delay} * p.bytes) >> 16);
+  push(moves + port.latency, is_there ? EventKind::deliver : EventKind::arrive, packet);
   if ((port.waiting_lanes != 0 || wants_done(port.feeder)) && !port.has_done_event)
     expect_done(port, channel);
 }
@@ -355,57 +295,17 @@ void PacketEngine::port_done(Channel channel) {
   arbitrate(channel);
 }
 
-void PacketEngine::collect_credits(LaneId id, Lane& lane) {
-  while (lane.credit_count > 0) {
-    const Credit credit = credits_[lane.credit_ring + lane.credit_first];
-    if (credit.is_after(now_)) return;
-    lane.credits += credit.units();
-    loads_[id] -= credit.units();
-    lane.credit_first = static_cast<uint16_t>((lane.credit_first + 1) & ((1 << lane.credit_bits) - 1));
-    --lane.credit_count;
-  }
-}
-
 /// The buffer of a lane gets `units` free when a packet has left it; its sender learns that a wire latency
 /// later.
 void PacketEngine::return_credits(LaneId id, Ps leaves, int32_t units) {
   Lane& lane = this->lane(id);
   const Ps time = leaves + lane.wire_latency;
-  bool is_first = insert_credit(lane, time, std::min(units, Credit::kMostUnits));
-  for (units -= Credit::kMostUnits; units > 0; units -= Credit::kMostUnits)
-    insert_credit(lane, time, std::min(units, Credit::kMostUnits));
+  const bool is_first = credits_.add(lane, time, units);
   if (lane.waiting == 0 || (lane.has_credit_event && !is_first)) return;
   const Port& port = this->port(lane.channel);
   if (port.has_done_event || port.is_down || port.busy_until > now_) return;  // it will look itself
   lane.has_credit_event = true;
   push(time, EventKind::credit, id);
-}
-
-/// Returns true when it is the first to come.
-bool PacketEngine::insert_credit(Lane& lane, Ps time, int32_t units) {
-  if (lane.credit_count == 1 << lane.credit_bits) grow_credit_ring(lane);
-  Credit* ring = &credits_[lane.credit_ring];
-  const uint32_t mask = (1u << lane.credit_bits) - 1;
-  uint32_t i = lane.credit_count++;
-  for (; i > 0; --i) {  // packets may leave by faster and slower ports
-    const Credit before = ring[(lane.credit_first + i - 1) & mask];
-    if (!before.is_after(time)) break;
-    ring[(lane.credit_first + i) & mask] = before;
-  }
-  ring[(lane.credit_first + i) & mask] = Credit::make(time, units);
-  return i == 0;
-}
-
-void PacketEngine::grow_credit_ring(Lane& lane) {
-  const uint32_t size = 1u << lane.credit_bits;
-  PLUMB_CHECK(size < 1u << 15, "more than {} credit returns under way on one lane", size);
-  const uint32_t larger = static_cast<uint32_t>(credits_.size());
-  credits_.resize(credits_.size() + 2 * size);
-  for (uint32_t i = 0; i < lane.credit_count; ++i)
-    credits_[larger + i] = credits_[lane.credit_ring + ((lane.credit_first + i) & (size - 1))];
-  lane.credit_ring = larger;
-  lane.credit_first = 0;
-  ++lane.credit_bits;
 }
 
 void PacketEngine::arrive_in_fifo(uint32_t packet, Vertex at) {
