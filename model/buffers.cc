@@ -287,6 +287,45 @@ BufferPlan low_latency_buffer(const LowLatencyBufferSpec& spec) {
                  1);
 }
 
+BufferPlan v1_normal_buffer(const V1NormalBufferSpec& spec) {
+  constexpr int32_t kPeers = 8;  // NVLink peers of V1, at most
+  // Of a queued row: source metadata, and room for 128 expert ids of 8 bytes, 128 weights and 128 scales.
+  constexpr int64_t kExtras = 8 + 128 * 8 + 128 * 4 + 128 * 4;
+  require_range("ranks", spec.ranks, 1, kMaxInt);
+  require_range("num_sms", spec.num_sms, 2, kMaxInt);
+  require_range("hidden_bytes", spec.hidden_bytes, 1, kMaxInt);
+  require_range("nvlink_chunk_rows", spec.nvlink_chunk_rows, 1, kMaxInt);
+  require_range("rdma_chunk_rows", spec.rdma_chunk_rows, 1, kMaxInt);
+  if (spec.num_sms % 2 != 0)
+    fail_usage("buffer size: num_sms is {}; V1 pairs SMs into channels", spec.num_sms);
+  if (spec.ranks > kPeers && spec.ranks % kPeers != 0)
+    fail_usage("buffer size: ranks is {}; V1 needs up to {} or a multiple of it", spec.ranks, kPeers);
+  const int64_t nodes = std::max(spec.ranks / kPeers, 1);
+  const Factor channels{"C", spec.num_sms / 2};
+  const Factor peers{"P", std::min(spec.ranks, kPeers)};
+  const Factor rails{"N", nodes};
+  const Factor row{"(h + 2056)", spec.hidden_bytes + kExtras};
+  std::vector<BufferUse> uses = {
+      use_of("NVLink", {product("queue heads", {channels, peers, {"(2 N + 3)", 2 * nodes + 3}, {"4", 4}}),
+                        product("queues", {channels, peers, {"chunk", spec.nvlink_chunk_rows}, row})})};
+  const auto total = [](std::string name, BufferUse use) {
+    return plan_of(std::move(name), {std::move(use)}, 128);
+  };
+  BufferPlan plan = total("DeepEP V1 normal buffer", std::move(uses[0]));
+  if (nodes == 1) return plan;
+  const Factor rdma_row{"(h + 2072)", spec.hidden_bytes + kExtras + 16};
+  BufferPlan rdma =
+      total("RDMA",
+            use_of("RDMA",
+                   {product("queue heads", {channels, rails, {"18", 2 * kPeers + 2}, {"8", 8}}),
+                    product("queues", {channels, rails, {"chunk", spec.rdma_chunk_rows}, rdma_row, {"2", 2}}),
+                    {"slack", Bytes{1 << 20}, "2^20"}}));
+  // Both memories exist at the same time, so the total is their sum.
+  plan.uses.push_back(std::move(rdma.uses[0]));
+  plan.total = plan.total + rdma.total;
+  return plan;
+}
+
 BufferPlan deepep_workspace_buffer() {
   constexpr DeepepWorkspace at = deepep_workspace();
   const std::array<std::pair<std::string_view, int64_t>, 12> starts{

@@ -100,6 +100,20 @@ BufferPlan low_latency_buffer(const LowLatencyBufferSpec& spec);
 /// The largest buffer V1 takes: it asserts bytes / 16 < INT_MAX (offsets in 16-byte units are int).
 inline constexpr Bytes kLowLatencyLimit{int64_t{2147483647} * 16 - 1};
 
+/// DeepEP V1's normal buffers: queues of `chunk_rows` per channel (two SMs) and peer, one use in NVLink
+/// memory and, above 8 ranks, one in RDMA memory. Both exist at the same time: total is their sum, each
+/// rounded up to 128. They do not depend on the batch. 16 ranks, 20 SMs, hidden 14336 B, 256 and 128 chunk
+/// rows: 335 710 464 and 85 060 480 bytes. Source: DeepEP csrc/config.hpp, get_nvl_buffer_size_hint and
+/// get_rdma_buffer_size_hint.
+struct V1NormalBufferSpec {
+  int32_t ranks = 8;
+  int32_t num_sms = 20;
+  int32_t hidden_bytes = 0;
+  int32_t nvlink_chunk_rows = 256;  // num_max_nvl_chunked_recv_tokens
+  int32_t rdma_chunk_rows = 128;    // num_max_rdma_chunked_recv_tokens, already a multiple of the send chunk
+};
+BufferPlan v1_normal_buffer(const V1NormalBufferSpec& spec);
+
 /// DeepEP V2's control memory; 14 680 064 bytes, the same for every setting.
 BufferPlan deepep_workspace_buffer();
 

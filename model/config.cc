@@ -262,13 +262,18 @@ Sourced<T> read_sourced(ConfigState& state, ConfigNode& map, std::string_view ke
 
 }  // namespace
 
-bool ConfigMap::has(std::string_view key) const {
-  return node_->by_key.contains(key);
-}
+bool ConfigMap::has(std::string_view key) const { return node_->by_key.contains(key); }
 
 Location ConfigMap::location(std::string_view key) const {
   const auto found = node_->by_key.find(key);
   return state_->location(found == node_->by_key.end() ? node_->key_place : found->second->place);
+}
+
+void ConfigMap::schema(std::string_view expected) {
+  const std::string found = text("schema", "");
+  if (found == expected) return;
+  fail("schema", found.empty() ? fmt::format("'schema' is missing, expected '{}'", expected)
+                               : fmt::format("'schema' is '{}', expected '{}'", found, expected));
 }
 
 std::string ConfigMap::text(std::string_view key) {
@@ -394,9 +399,7 @@ std::vector<std::string> ConfigMap::keys() const {
   return result;
 }
 
-void ConfigMap::ignore(std::string_view key) {
-  find(*node_, key);
-}
+void ConfigMap::ignore(std::string_view key) { find(*node_, key); }
 
 void ConfigMap::fail(std::string_view key, const std::string& message) {
   const auto found = node_->by_key.find(key);
@@ -424,31 +427,23 @@ size_t ConfigMap::choice_index(std::string_view key, const std::vector<std::stri
   return fallback.value_or(0);
 }
 
-size_t ConfigList::size() const {
-  return node_->children.size();
-}
+size_t ConfigList::size() const { return node_->children.size(); }
 
 ConfigMap ConfigList::map(size_t i) {
   ConfigNode* const opened = open(*state_, element(i), Kind::mapping);
   return {state_, opened != nullptr ? opened : state_->stand_in(*node_, "", i)};
 }
 
-std::string ConfigList::text(size_t i) {
-  return read_text(*state_, element(i)).value_or("");
-}
+std::string ConfigList::text(size_t i) { return read_text(*state_, element(i)).value_or(""); }
 
 int64_t ConfigList::integer(size_t i, Range<int64_t> range) {
   const ConfigNode& node = element(i);
   return read_value<int64_t>(*state_, node, label(node), range).value_or(range.min);
 }
 
-Location ConfigList::location(size_t i) const {
-  return state_->location(element(i).place);
-}
+Location ConfigList::location(size_t i) const { return state_->location(element(i).place); }
 
-void ConfigList::fail(size_t i, const std::string& message) {
-  state_->add(element(i).place, message);
-}
+void ConfigList::fail(size_t i, const std::string& message) { state_->add(element(i).place, message); }
 
 ConfigNode& ConfigList::element(size_t i) const {
   PLUMB_CHECK(i < size(), "element {} of a list of {}", i, size());

@@ -49,6 +49,9 @@ class ConfigMap {
   bool has(std::string_view key) const;
   Location location(std::string_view key) const;  // of the key's value; of the map itself when absent
 
+  /// Reads the key `schema`, which must be `expected`: kind and version of the file, e.g. "plumb.machine/1".
+  void schema(std::string_view expected);
+
   std::string text(std::string_view key);
   std::string text(std::string_view key, std::string_view fallback);
   bool flag(std::string_view key, bool fallback);

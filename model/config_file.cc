@@ -198,9 +198,7 @@ ConfigFile::ConfigFile(ConfigFile&&) noexcept = default;
 ConfigFile& ConfigFile::operator=(ConfigFile&&) noexcept = default;
 ConfigFile::~ConfigFile() = default;
 
-ConfigFile ConfigFile::load(const std::string& path) {
-  return parse(read_file(path), path);
-}
+ConfigFile ConfigFile::load(const std::string& path) { return parse(read_file(path), path); }
 
 ConfigFile ConfigFile::parse(std::string_view text, std::string name) {
   if (text.size() > detail::kMaxConfigBytes)
@@ -223,9 +221,7 @@ ConfigMap ConfigFile::root() {
   return {state_.get(), state_->top};
 }
 
-const std::string& ConfigFile::name() const {
-  return state_->name;
-}
+const std::string& ConfigFile::name() const { return state_->name; }
 
 void ConfigFile::finish() {
   root();  // a file that is no mapping is a problem even when nobody read it

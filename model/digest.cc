@@ -26,9 +26,7 @@ auto little_endian(T value) {
 
 }  // namespace
 
-std::string to_string(const Digest& digest) {
-  return fmt::format("{:016x}{:016x}", digest.high, digest.low);
-}
+std::string to_string(const Digest& digest) { return fmt::format("{:016x}{:016x}", digest.high, digest.low); }
 
 Digest parse_digest(std::string_view text) {
   const auto is_hex = [](char c) {
@@ -47,9 +45,7 @@ struct DigestBuilder::State {
   XXH3_state_t hash;
 };
 
-DigestBuilder::DigestBuilder() : state_(std::make_unique<State>()) {
-  XXH3_128bits_reset(&state_->hash);
-}
+DigestBuilder::DigestBuilder() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->hash); }
 
 DigestBuilder::~DigestBuilder() = default;
 

@@ -11,9 +11,7 @@ namespace {
 
 constexpr size_t kMaxShown = 20;  // problems of one file that are shown in full
 
-bool is_continuation(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 /// The line under a source line: blanks up to `column` (tabs stay tabs, so that any tab width lines up), a
 /// caret, and tildes up to `length` bytes. One mark per UTF-8 character.

@@ -74,7 +74,8 @@ Shape read_shape(ConfigMap map, int32_t ranks) {
   s.topk = static_cast<int32_t>(map.integer("topk", {1, 32}));
   s.hidden = static_cast<int32_t>(map.integer("hidden", {1, 1 << 24}));
   if (map.has("tokens")) {
-    for (const int64_t n : map.integer_list("tokens", {0, kMaxTokens})) s.tokens.push_back(static_cast<int32_t>(n));
+    for (const int64_t n : map.integer_list("tokens", {0, kMaxTokens}))
+      s.tokens.push_back(static_cast<int32_t>(n));
     if (static_cast<int32_t>(s.tokens.size()) != s.ranks)
       map.fail("tokens", fmt::format("lists {} ranks, the shape has {}", s.tokens.size(), s.ranks));
     if (map.has("tokens_per_rank")) map.fail("tokens_per_rank", "stands beside 'tokens'; give one of both");
@@ -85,9 +86,10 @@ Shape read_shape(ConfigMap map, int32_t ranks) {
   }
   const int32_t most = s.tokens.empty() ? 0 : *std::max_element(s.tokens.begin(), s.tokens.end());
   s.max_tokens = read_int(map, "max_tokens", {0, kMaxTokens}, most);
-  s.dispatch_type = map.choice<DType>("dtype", {{"fp8", DType::fp8_e4m3}, {"bf16", DType::bf16}}, DType::fp8_e4m3);
-  s.scale_format = map.choice<ScaleFormat>("scale_format", {{"fp32", ScaleFormat::fp32}, {"ue8m0", ScaleFormat::ue8m0}},
-                                           ScaleFormat::fp32);
+  s.dispatch_type =
+      map.choice<DType>("dtype", {{"fp8", DType::fp8_e4m3}, {"bf16", DType::bf16}}, DType::fp8_e4m3);
+  s.scale_format = map.choice<ScaleFormat>(
+      "scale_format", {{"fp32", ScaleFormat::fp32}, {"ue8m0", ScaleFormat::ue8m0}}, ScaleFormat::fp32);
   s.scale_block = read_int(map, "scale_block", {1, 1 << 20}, 128);
   s.alignment = read_int(map, "alignment", {1, 1 << 16}, 1);
   return s;
@@ -119,7 +121,8 @@ Placement read_placement(ConfigMap map, const Shape& logical, int32_t nodes, con
                                                 {"given", Kind::given},
                                                 {"global", Kind::global},
                                                 {"hierarchical", Kind::hierarchical}});
-  const int64_t physical = map.integer("physical_experts", {logical.experts, kMaxRanks * 16}, logical.experts);
+  const int64_t physical =
+      map.integer("physical_experts", {logical.experts, kMaxRanks * 16}, logical.experts);
   std::vector<int32_t> logical_of;
   if (map.has("logical_of"))
     for (const int64_t e : map.integer_list("logical_of", {0, logical.experts - 1}))
@@ -136,11 +139,12 @@ Placement read_placement(ConfigMap map, const Shape& logical, int32_t nodes, con
       for (const int32_t e : rows)
         if (e >= 0) load[static_cast<size_t>(e)] += 1;
     }
-    return balance(load, {.policy = kind == Kind::global ? BalancePolicy::global : BalancePolicy::hierarchical,
-                          .ranks = logical.ranks,
-                          .nodes = nodes,
-                          .groups = routing.groups,
-                          .physical_experts = static_cast<int32_t>(physical)});
+    return balance(load,
+                   {.policy = kind == Kind::global ? BalancePolicy::global : BalancePolicy::hierarchical,
+                    .ranks = logical.ranks,
+                    .nodes = nodes,
+                    .groups = routing.groups,
+                    .physical_experts = static_cast<int32_t>(physical)});
   } catch (const Error& error) {
     map.fail("policy", error.what());
     return {.ranks = logical.ranks, .logical_experts = logical.experts, .logical_of = {}};
@@ -179,9 +183,8 @@ Machine read_machine_for(ConfigMap& root, const std::filesystem::path& folder, s
   try {
     machine = read_machine(file, static_cast<int32_t>(nodes));
     if (map.has("costs")) {
-      ConfigFile costs = ConfigFile::load((folder / map.text("costs")).lexically_normal().string());
-      machine.costs = read_costs(costs.root());
-      costs.finish();
+      const auto costs = (folder / map.text("costs")).lexically_normal();
+      machine.costs = load_costs(costs.parent_path().string(), costs.stem().string());
     }
   } catch (const ConfigError&) {
     throw;  // already names the other file
@@ -194,14 +197,16 @@ Machine read_machine_for(ConfigMap& root, const std::filesystem::path& folder, s
 Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
   ConfigMap root = file.root();
   Experiment e;
-  const std::string schema = root.text("schema");
-  if (schema != "plumb.experiment/1")
-    root.fail("schema", fmt::format("'schema' is '{}', expected 'plumb.experiment/1'", schema));
+  root.schema("plumb.experiment/1");
   e.name = root.text("name", path.stem().string());
   root.ignore("sweep");
   root.ignore("points");
   e.machine = read_machine_for(root, path.parent_path(), e.machine_file);
   e.program = read_program(root.map("program"));
+  // Without costs of its own a machine runs the library that the program belongs to.
+  if (e.machine.costs.name.empty())
+    e.machine.costs = load_costs((std::filesystem::path(e.machine_file).parent_path() / "costs").string(),
+                                 default_costs(e.program.kind));
   e.logical_shape = read_shape(root.map("shape"), e.machine.ranks());
   if (auto routing = root.optional_map("routing")) e.routing = read_routing(*routing, path.parent_path());
   e.shape = e.logical_shape;
@@ -221,12 +226,19 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
       if (e.background.back().kind != ProgramKind::background) map.fail("kind", "must be background here");
     }
   e.run = read_run(root.optional_map("run"));
-  e.published = root.text_list("published", {});
+  e.validation_file =
+      (path.parent_path() / root.text("validation", "validate.yaml")).lexically_normal().string();
+  if (root.has("published") && !root.raw("published").empty())
+    e.published = {root.raw("published")};
+  else
+    e.published = root.text_list("published", {});
   const int32_t per_node = e.machine.ranks_per_node();
   const int32_t ranks = e.logical_shape.ranks;
   if (per_node > 0 && (ranks > e.machine.ranks() || (ranks > per_node && ranks % per_node != 0)))
-    root.fail("shape", fmt::format("{} ranks do not fit '{}' with {} nodes of {}; allowed: up to {}, whole nodes beyond one",
-                                   ranks, e.machine.name, e.machine.nodes, per_node, e.machine.ranks()));
+    root.fail(
+        "shape",
+        fmt::format("{} ranks do not fit '{}' with {} nodes of {}; allowed: up to {}, whole nodes beyond one",
+                    ranks, e.machine.name, e.machine.nodes, per_node, e.machine.ranks()));
   return e;
 }
 
@@ -304,8 +316,8 @@ Routing make_routing(const Experiment& e) {
 }
 
 Program resolved_program(const Experiment& e) {
-  return choose_sms_and_qps({.machine = e.machine, .shape = e.shape, .routing = e.routing, .grouping = e.grouping()},
-                            e.program);
+  return choose_sms_and_qps(
+      {.machine = e.machine, .shape = e.shape, .routing = e.routing, .grouping = e.grouping()}, e.program);
 }
 
 Plan make_plan(const Experiment& e, const Routing& routing, bool items) {

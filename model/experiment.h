@@ -1,5 +1,5 @@
-// An experiment file: a machine, a program on a shape with a routing, and how to run it. A sweep or a list of points
-// makes several experiments of one file. Format: docs/experiment.md.
+// An experiment file: a machine, a program on a shape with a routing, and how to run it. A sweep or a list of
+// points makes several experiments of one file. Format: docs/experiment.md.
 #pragma once
 
 #include <cstdint>
@@ -29,26 +29,30 @@ struct RunOptions {
 
 /// One point of an experiment file, read and checked.
 struct Experiment {
-  std::string name;    // of the file, or its `name`
-  std::string label;   // what sets this point apart: "program.num_sms=4 machine.nodes=2", "" when there is one point
+  std::string name;  // of the file, or its `name`
+  std::string
+      label;  // what sets this point apart: "program.num_sms=4 machine.nodes=2", "" when there is one point
   std::string machine_file;
   Machine machine;
-  Shape shape;         // physical experts
-  Shape logical_shape; // what the gate chooses from; equal to shape without a placement
+  Shape shape;          // physical experts
+  Shape logical_shape;  // what the gate chooses from; equal to shape without a placement
   RoutingSpec routing;
   std::optional<Placement> placement;
-  Program program;     // num_sms and num_qps as given, 0 = automatic
+  Program program;  // num_sms and num_qps as given, 0 = automatic
   std::vector<Program> background;
   RunOptions run;
   std::vector<std::string> published;  // ids of published rows to print beside
+  std::string validation_file;         // where these rows and their rules are, docs/validation.md
 
   /// Ranks used, grouped as the machine groups them; fewer ranks than a node has form one group.
   Grouping grouping() const;
 };
 
-/// Reads all points of a file: the product of the `sweep` lists, first key slowest, or the `points` list. Paths in the
-/// file are relative to the file. `overrides`: "shape.topk=4" and the like, applied first. Throws ConfigError.
-std::vector<Experiment> read_experiments(const std::string& path, const std::vector<std::string>& overrides = {});
+/// Reads all points of a file: the product of the `sweep` lists, first key slowest, or the `points` list.
+/// Paths in the file are relative to the file. `overrides`: "shape.topk=4" and the like, applied first.
+/// Throws ConfigError.
+std::vector<Experiment> read_experiments(const std::string& path,
+                                         const std::vector<std::string>& overrides = {});
 
 /// The routing over physical experts.
 Routing make_routing(const Experiment& experiment);

@@ -14,9 +14,9 @@ namespace {
 /// All minimal paths between two ranks as a graph without cycles, nodes in order of distance from the source.
 struct PathGraph {
   std::vector<NodeId> nodes;
-  std::vector<std::vector<LinkId>> next;      // [nodes]
-  std::vector<std::vector<size_t>> followers; // [nodes] positions that `next` leads to
-  std::vector<double> paths;                  // [nodes] number of paths to the destination
+  std::vector<std::vector<LinkId>> next;       // [nodes]
+  std::vector<std::vector<size_t>> followers;  // [nodes] positions that `next` leads to
+  std::vector<double> paths;                   // [nodes] number of paths to the destination
 
   PathGraph(const Fabric& fabric, Link network, Rank src, Rank dst) {
     std::map<NodeId, size_t> position;
@@ -83,8 +83,8 @@ int32_t Fabric::distance(Link network, Rank src, Rank dst) const {
   if (src == dst) return 0;
   if (network == Link::local) return -1;
   const Routing::Net& net = routing_->net(network);
-  const int32_t hops = net.is_mesh() ? net.mesh_hops(src, dst)
-                                     : net.hops_from(*this, endpoint_[src], net.target(*this, dst));
+  const int32_t hops =
+      net.is_mesh() ? net.mesh_hops(src, dst) : net.hops_from(*this, endpoint_[src], net.target(*this, dst));
   return hops >= kFar ? -1 : hops;
 }
 
@@ -114,7 +114,8 @@ Seconds Fabric::latency(Link network, Rank src, Rank dst) const {
   std::vector<double> longest(graph.nodes.size(), 0);
   for (size_t i = graph.nodes.size(); i-- > 0;)
     for (size_t k = 0; k < graph.next[i].size(); ++k)
-      longest[i] = std::max(longest[i], links_[graph.next[i][k]].latency.value + longest[graph.followers[i][k]]);
+      longest[i] =
+          std::max(longest[i], links_[graph.next[i][k]].latency.value + longest[graph.followers[i][k]]);
   return {longest[0]};
 }
 
@@ -125,7 +126,8 @@ std::string Fabric::unreachable(Link network) const {
     return fmt::format("{}: no path from rank {} to rank {}", to_string(network), src, dst);
   };
   if (net.is_mesh()) return net.block < ranks() ? name(0, net.block) : "";
-  std::vector<Rank> reached(net.row_node.size(), kNone);  // by row: the last source that reaches its attach node
+  std::vector<Rank> reached(net.row_node.size(),
+                            kNone);  // by row: the last source that reaches its attach node
   for (Rank src = 0; src < ranks(); ++src) {
     for (Rank dst = 0; dst < ranks(); ++dst) {
       const int32_t row = net.only_row(dst);
@@ -154,6 +156,8 @@ NodeId FabricBuilder::add_node(FabricNode node) {
 }
 
 LinkId FabricBuilder::add_link(FabricLink link) {
+  constexpr size_t kMaxLinks = size_t{1} << 26;  // 2.7 GB: a slip in a dimension, not a machine
+  if (fabric_->links_.size() >= kMaxLinks) fail_usage("fabric: more than {} links", kMaxLinks);
   fabric_->links_.push_back(link);
   return static_cast<LinkId>(fabric_->links_.size()) - 1;
 }
@@ -200,7 +204,8 @@ Fabric FabricBuilder::finish() && {
   for (NodeId i = 0; i < count; ++i) f.out_begin_[i + 1] += f.out_begin_[i];
   f.out_links_.resize(f.links_.size());
   std::vector<int32_t> fill(f.out_begin_.begin(), f.out_begin_.end() - 1);
-  for (size_t i = 0; i < f.links_.size(); ++i) f.out_links_[fill[f.links_[i].from]++] = static_cast<LinkId>(i);
+  for (size_t i = 0; i < f.links_.size(); ++i)
+    f.out_links_[fill[f.links_[i].from]++] = static_cast<LinkId>(i);
   f.nodes_.shrink_to_fit();
   f.links_.shrink_to_fit();
   f.routing_ = Fabric::Routing::compute(f, forwarding_);

@@ -77,7 +77,8 @@ class Fabric {
   Seconds latency(Link network, Rank src, Rank dst) const;
 
   /// Bytes on every link [links] when each demand splits equally over the next links at each hop. Cost grows
-  /// with pairs of first-hop switches, not with demands times paths.
+  /// with demands plus destination switches times links, not with demands times paths. Throws Error(usage)
+  /// for a rank that does not exist, and for a demand without a path, naming both ranks.
   std::vector<double> loads(std::span<const Demand> demands) const;
 
   /// Names both ranks of the first pair (of ranks 0 .. ranks-1) that `network` cannot connect; empty when all

@@ -1,5 +1,5 @@
-// Builds the fabric of a machine: GPUs, scale-up network, NICs; the scale-out networks stand in fabric_tree.cc and
-// fabric_mesh.cc.
+// Builds the fabric of a machine: GPUs, scale-up network, NICs; the scale-out networks stand in
+// fabric_tree.cc and fabric_mesh.cc.
 #include "model/fabric_build.h"
 
 #include <algorithm>
@@ -21,7 +21,8 @@ Choose(Functions...) -> Choose<Functions...>;
 
 void add_gpus(Assembly& assembly) {
   for (Rank rank = 0; rank < assembly.machine.ranks(); ++rank)
-    assembly.builder.add_node({.kind = NodeKind::gpu, .tier = 0, .rank = rank, .name = fmt::format("gpu {}", rank)});
+    assembly.builder.add_node(
+        {.kind = NodeKind::gpu, .tier = 0, .rank = rank, .name = fmt::format("gpu {}", rank)});
 }
 
 void build_switched(Assembly& assembly, const SwitchedDomain& domain, bool shared) {
@@ -30,8 +31,8 @@ void build_switched(Assembly& assembly, const SwitchedDomain& domain, bool share
       .shared = shared, .rate = up.rate.value * (1.0 / domain.planes), .latency = up.latency.value};
   for (int32_t node = 0; node < assembly.machine.nodes; ++node) {
     for (int32_t plane = 0; plane < domain.planes; ++plane) {
-      const NodeId sw =
-          assembly.add_switch(NodeKind::scale_up_switch, 1, fmt::format("scale-up switch {}.{}", node, plane));
+      const NodeId sw = assembly.add_switch(NodeKind::scale_up_switch, 1,
+                                            fmt::format("scale-up switch {}.{}", node, plane));
       assembly.scale_up_switches.push_back(sw);
       for (int32_t local = 0; local < domain.ranks; ++local)
         assembly.to_switch(assembly.gpu(node, local), sw, link, false);
@@ -55,7 +56,8 @@ void build_pairs(Assembly& assembly, const PairList& pairs) {
 }  // namespace
 
 NodeId Assembly::add_switch(NodeKind kind, int32_t tier, std::string name) {
-  return builder.add_node({.kind = kind, .tier = static_cast<int16_t>(tier), .rank = kNone, .name = std::move(name)});
+  return builder.add_node(
+      {.kind = kind, .tier = static_cast<int16_t>(tier), .rank = kNone, .name = std::move(name)});
 }
 
 void Assembly::to_switch(NodeId a, NodeId b, FabricLink link, bool a_is_switch) {

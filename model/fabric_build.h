@@ -1,4 +1,5 @@
-// What the files that build fabrics share; private to fabric_build.cc, fabric_tree.cc, fabric_mesh.cc, machine_check.cc.
+// What the files that build fabrics share; private to fabric_build.cc, fabric_tree.cc, fabric_mesh.cc,
+// machine_check.cc.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +22,19 @@ struct Assembly {
   NodeId gpu(int32_t node, int32_t local) const { return node * machine.ranks_per_node() + local; }
   NodeId add_switch(NodeKind kind, int32_t tier, std::string name);
 
-  /// A cable whose end `b` is a switch: what arrives there has spent `latency`; what arrives at `a` too when `a` is a
-  /// switch itself, and nothing otherwise (an endpoint's own latency stands elsewhere).
+  /// A cable whose end `b` is a switch: what arrives there has spent `latency`; what arrives at `a` too when
+  /// `a` is a switch itself, and nothing otherwise (an endpoint's own latency stands elsewhere).
   void to_switch(NodeId a, NodeId b, FabricLink link, bool a_is_switch);
 };
 
-/// How a fat tree is cabled when its machine is complete. All counts are exact; check_fat_tree() says so first.
+/// How a fat tree is cabled when its machine is complete. All counts are exact; check_fat_tree() says so
+/// first.
 struct TreeShape {
-  int32_t rails = 1;            // leaves that share the NICs of one node: NICs per node, or 1 when not rail-optimized
+  int32_t rails = 1;  // leaves that share the NICs of one node: NICs per node, or 1 when not rail-optimized
   int32_t pods = 1;
   int32_t nics_per_leaf = 1;
   int32_t leaves_per_pod = 1;
-  int32_t leaf_cables = 1;      // between a leaf and each spine of its pod
+  int32_t leaf_cables = 1;  // between a leaf and each spine of its pod
   int32_t spines_per_pod = 0;
   int32_t core_cables = 1;      // between a spine and each core switch of its plane
   int32_t cores_per_plane = 0;  // plane = the spines of equal number in all pods
@@ -40,13 +42,15 @@ struct TreeShape {
 
 TreeShape tree_shape(const Machine& machine, const FatTree& tree);
 
-/// Cables of one rank of a mesh in use by the largest configuration: sum over dimensions of (size - 1) x cables.
+/// Cables of one rank of a mesh in use by the largest configuration: sum over dimensions of (size - 1) x
+/// cables.
 int32_t mesh_cables(const std::vector<int32_t>& dimensions, const std::vector<int32_t>& cables);
 
 /// Largest number of cables at one rank of the list.
 int32_t pair_cables(const PairList& pairs);
 
-/// The dimensions that `nodes` domains fill: whole lower dimensions and part of the next. Empty when they do not.
+/// The dimensions that `nodes` domains fill: whole lower dimensions and part of the next. Empty when they do
+/// not.
 std::vector<int32_t> used_dimensions(const std::vector<int32_t>& dimensions, int32_t nodes);
 
 void build_fat_tree(Assembly& assembly, const FatTree& tree);

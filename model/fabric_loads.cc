@@ -1,6 +1,7 @@
-// Fabric::loads: the bytes that many demands put on every link. Where to go next depends on the destination only, so all
-// demands for the ranks behind one attach switch are poured in at their sources and drained together, farthest nodes
-// first; from the attach switch on they are told apart by rank. Meshes have a closed form per demand.
+// Fabric::loads: the bytes that many demands put on every link. Where to go next depends on the destination
+// only, so all demands for the ranks behind one attach switch are poured in at their sources and drained
+// together, farthest nodes first; from the attach switch on they are told apart by rank. Meshes have a closed
+// form per demand.
 #include <algorithm>
 
 #include "model/error.h"
@@ -14,8 +15,8 @@ namespace {
 using Net = Fabric::Routing::Net;
 using Target = Fabric::Routing::Target;
 
-/// Demands sorted into buckets that drain together, as compressed rows: first one bucket per row of the tables, then
-/// one per rank, for ranks with several attach switches and for demands that pass none.
+/// Demands sorted into buckets that drain together, as compressed rows: first one bucket per row of the
+/// tables, then one per rank, for ranks with several attach switches and for demands that pass none.
 struct Buckets {
   std::vector<int64_t> begin;
   std::vector<int32_t> order;
@@ -46,7 +47,11 @@ Buckets sort_demands(const Fabric& fabric, const Net& net, std::span<const Deman
 class Drain {
  public:
   Drain(const Fabric& fabric, const Net& net, std::vector<double>& loads)
-      : fabric_(fabric), net_(net), loads_(loads), held_(fabric.nodes().size(), 0), seen_(fabric.nodes().size(), 0) {}
+      : fabric_(fabric),
+        net_(net),
+        loads_(loads),
+        held_(fabric.nodes().size(), 0),
+        seen_(fabric.nodes().size(), 0) {}
 
   void pour(NodeId node, double bytes) {
     if (!seen_[node]) touched_.push_back(node);
@@ -54,7 +59,8 @@ class Drain {
     held_[node] += bytes;
   }
 
-  /// Moves everything to `stop`, splitting equally over the next links at each node. False when a node has no way.
+  /// Moves everything to `stop`, splitting equally over the next links at each node. False when a node has no
+  /// way.
   bool run(const Target& target, NodeId stop) {
     levels_.clear();
     for (NodeId node : touched_)
@@ -105,17 +111,20 @@ class Drain {
                                    std::span<const int32_t> order) {
   for (int32_t i : order)
     if (fabric.distance(net.network, demands[i].src, demands[i].dst) < 0)
-      fail_usage("no {} path from rank {} to rank {}", to_string(net.network), demands[i].src, demands[i].dst);
+      fail_usage("no {} path from rank {} to rank {}", to_string(net.network), demands[i].src,
+                 demands[i].dst);
   throw LogicError("a drain found no way, but every demand has a path");
 }
 
-void table_loads(const Fabric& fabric, const Net& net, std::span<const Demand> demands, std::vector<double>& loads) {
+void table_loads(const Fabric& fabric, const Net& net, std::span<const Demand> demands,
+                 std::vector<double>& loads) {
   const Buckets buckets = sort_demands(fabric, net, demands);
   const size_t rows = net.row_node.size();
   Drain drain(fabric, net, loads);
   std::vector<double> received(fabric.ranks(), 0);
   for (size_t b = 0; b + 1 < buckets.begin.size(); ++b) {
-    const auto order = std::span(buckets.order).subspan(buckets.begin[b], buckets.begin[b + 1] - buckets.begin[b]);
+    const auto order =
+        std::span(buckets.order).subspan(buckets.begin[b], buckets.begin[b + 1] - buckets.begin[b]);
     if (order.empty()) continue;
     for (int32_t i : order) {
       drain.pour(fabric.endpoint(demands[i].src), static_cast<double>(demands[i].bytes));
@@ -140,8 +149,9 @@ void table_loads(const Fabric& fabric, const Net& net, std::span<const Demand> d
   }
 }
 
-/// One demand over a mesh with k differing digits: any order of the k steps is a minimal path, all equally likely, so
-/// the node where a set of s digits is already right carries 1 / C(k, s), split over the k - s digits that remain.
+/// One demand over a mesh with k differing digits: any order of the k steps is a minimal path, all equally
+/// likely, so the node where a set of s digits is already right carries 1 / C(k, s), split over the k - s
+/// digits that remain.
 void mesh_load(const Net& net, const Demand& demand, std::vector<double>& loads) {
   struct Step {
     int32_t port;   // of the destination's digit
@@ -169,7 +179,8 @@ void mesh_load(const Net& net, const Demand& demand, std::vector<double>& loads)
     }
     const double share = static_cast<double>(demand.bytes) / (choose[count] * (k - count));
     for (int32_t i = 0; i < k; ++i)
-      if (!(done >> i & 1)) loads[net.mesh_links[static_cast<size_t>(at) * net.ports + steps[i].port]] += share;
+      if (!(done >> i & 1))
+        loads[net.mesh_links[static_cast<size_t>(at) * net.ports + steps[i].port]] += share;
   }
 }
 
@@ -178,7 +189,8 @@ void mesh_load(const Net& net, const Demand& demand, std::vector<double>& loads)
 std::vector<double> Fabric::loads(std::span<const Demand> demands) const {
   for (const Demand& d : demands)
     if (d.src < 0 || d.src >= ranks() || d.dst < 0 || d.dst >= ranks() || d.bytes < 0)
-      fail_usage("demand of {} bytes from rank {} to rank {}: ranks are 0 to {}", d.bytes, d.src, d.dst, ranks() - 1);
+      fail_usage("demand of {} bytes from rank {} to rank {}: ranks are 0 to {}", d.bytes, d.src, d.dst,
+                 ranks() - 1);
   std::vector<double> result(links_.size(), 0);
   for (const Routing::Net& net : routing_->nets) {
     if (!net.is_mesh()) {

@@ -1,4 +1,5 @@
-// Builds the networks of UnifiedBus systems: planes of L2 switches over the L1 switches of the nodes, and full meshes.
+// Builds the networks of UnifiedBus systems: planes of L2 switches over the L1 switches of the nodes, and
+// full meshes.
 #include "model/error.h"
 #include "model/fabric_build.h"
 
@@ -70,11 +71,13 @@ void build_mesh(Assembly& assembly, const Mesh& mesh) {
 void build_planes(Assembly& assembly, const Planes& planes) {
   const Machine& m = assembly.machine;
   if (m.nodes == 1) return;  // the L1 switches of the only node join all its ranks
-  const FabricLink link = {
-      .network = Link::scale_out, .rate = m.scale_out.port_rate.value, .latency = m.scale_out.hop_latency.value};
+  const FabricLink link = {.network = Link::scale_out,
+                           .rate = m.scale_out.port_rate.value,
+                           .latency = m.scale_out.hop_latency.value};
   for (int32_t plane = 0; plane < planes.planes; ++plane) {
     for (int32_t s = 0; s < planes.l2_switches; ++s) {
-      const NodeId l2 = assembly.add_switch(NodeKind::scale_out_switch, 2, fmt::format("L2 switch {}.{}", plane, s));
+      const NodeId l2 =
+          assembly.add_switch(NodeKind::scale_out_switch, 2, fmt::format("L2 switch {}.{}", plane, s));
       for (int32_t node = 0; node < m.nodes; ++node)
         assembly.to_switch(assembly.scale_up_switches[node * planes.planes + plane], l2, link, true);
     }

@@ -36,7 +36,8 @@ struct InLinks {
   }
 };
 
-/// Numbers the connected parts of the transit nodes and the nodes inside each; returns the sizes of the parts.
+/// Numbers the connected parts of the transit nodes and the nodes inside each; returns the sizes of the
+/// parts.
 std::vector<int32_t> number_components(const Fabric& fabric, const InLinks& in, Net& net) {
   const size_t count = fabric.nodes().size();
   net.component.assign(count, kNone);

@@ -1,6 +1,7 @@
-// How a Fabric finds minimal routes; private to fabric*.cc. A network with switches holds one row of hop counts per
-// switch that destinations hang on (attach switch), for the nodes of its connected part only; a switchless full mesh
-// holds coordinates. GPUs and NICs stand in no table: their hops follow from the switches that they are cabled to.
+// How a Fabric finds minimal routes; private to fabric*.cc. A network with switches holds one row of hop
+// counts per switch that destinations hang on (attach switch), for the nodes of its connected part only; a
+// switchless full mesh holds coordinates. GPUs and NICs stand in no table: their hops follow from the
+// switches that they are cabled to.
 #pragma once
 
 #include <array>
@@ -16,7 +17,8 @@ namespace plumb {
 inline constexpr int32_t kFar = 1 << 20;  // hops where there is no path
 
 struct Fabric::Routing {
-  /// A forwarding node from which a rank's GPU is reached without another one: `down` hops, over a NIC or directly.
+  /// A forwarding node from which a rank's GPU is reached without another one: `down` hops, over a NIC or
+  /// directly.
   struct Attach {
     int32_t row = 0;
     int32_t down = 0;
@@ -42,10 +44,11 @@ struct Fabric::Routing {
     std::vector<int32_t> attach_begin;  // [ranks + 1]
 
     // Mesh.
-    std::vector<int32_t> dimensions;    // empty: not a mesh
-    int32_t block = 0;                  // ranks of one mesh = product of dimensions
-    int32_t ports = 0;                  // sum of dimensions
-    std::vector<LinkId> mesh_links;     // [ranks][ports], port = offset of the dimension + digit of the neighbour
+    std::vector<int32_t> dimensions;  // empty: not a mesh
+    int32_t block = 0;                // ranks of one mesh = product of dimensions
+    int32_t ports = 0;                // sum of dimensions
+    std::vector<LinkId>
+        mesh_links;  // [ranks][ports], port = offset of the dimension + digit of the neighbour
 
     bool is_mesh() const { return !dimensions.empty(); }
     bool uses(const FabricLink& link) const {

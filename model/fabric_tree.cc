@@ -39,8 +39,8 @@ std::vector<std::vector<NodeId>> build_leaves(Assembly& assembly, const TreeShap
   return pods;
 }
 
-/// Cables of one group to the others, each pair of groups as often as the others, give or take one: the base number
-/// for all pairs, and a ring of chords for what remains. Calls connect(group, other group).
+/// Cables of one group to the others, each pair of groups as often as the others, give or take one: the base
+/// number for all pairs, and a ring of chords for what remains. Calls connect(group, other group).
 template <class Connect>
 void spread_global_cables(const Dragonfly& d, Connect connect) {
   const int32_t peers = d.groups - 1;
@@ -51,7 +51,8 @@ void spread_global_cables(const Dragonfly& d, Connect connect) {
   const int32_t rest = ports % peers;
   for (int32_t chord = 1; chord <= rest / 2; ++chord)
     for (int32_t a = 0; a < d.groups; ++a) connect(a, (a + chord) % d.groups);
-  if (rest % 2 == 1 && d.groups % 2 == 0)  // the diameters; with an odd number of groups one port of each stays free
+  if (rest % 2 == 1 &&
+      d.groups % 2 == 0)  // the diameters; with an odd number of groups one port of each stays free
     for (int32_t a = 0; a < d.groups / 2; ++a) connect(a, a + d.groups / 2);
 }
 
@@ -90,7 +91,8 @@ void build_fat_tree(Assembly& assembly, const FatTree& tree) {
   std::vector<std::vector<NodeId>> spines(shape.spines_per_pod);  // by plane
   for (size_t p = 0; p < pods.size(); ++p) {
     for (int32_t s = 0; s < shape.spines_per_pod && !pods[p].empty(); ++s) {
-      spines[s].push_back(assembly.add_switch(NodeKind::scale_out_switch, 2, fmt::format("spine {}.{}", p, s)));
+      spines[s].push_back(
+          assembly.add_switch(NodeKind::scale_out_switch, 2, fmt::format("spine {}.{}", p, s)));
       for (NodeId leaf : pods[p]) assembly.to_switch(leaf, spines[s].back(), leaf_cable, true);
     }
   }
@@ -99,7 +101,8 @@ void build_fat_tree(Assembly& assembly, const FatTree& tree) {
   const FabricLink core_cable = cable_of(assembly.machine.scale_out, shape.core_cables);
   for (size_t plane = 0; plane < spines.size(); ++plane) {
     for (int32_t c = 0; c < shape.cores_per_plane; ++c) {
-      const NodeId core = assembly.add_switch(NodeKind::scale_out_switch, 3, fmt::format("core {}.{}", plane, c));
+      const NodeId core =
+          assembly.add_switch(NodeKind::scale_out_switch, 3, fmt::format("core {}.{}", plane, c));
       for (NodeId spine : spines[plane]) assembly.to_switch(spine, core, core_cable, true);
     }
   }
@@ -111,7 +114,8 @@ void build_dragonfly(Assembly& assembly, const Dragonfly& d) {
   std::vector<NodeId> routers;
   for (int32_t g = 0; g < d.groups; ++g)
     for (int32_t r = 0; r < d.routers; ++r)
-      routers.push_back(assembly.add_switch(NodeKind::scale_out_switch, 1, fmt::format("router {}.{}", g, r)));
+      routers.push_back(
+          assembly.add_switch(NodeKind::scale_out_switch, 1, fmt::format("router {}.{}", g, r)));
   for (size_t i = 0; i < nics.size(); ++i)
     assembly.to_switch(nics[i], routers[i / d.endpoints], cable_of(out, out.ports_per_nic), false);
 

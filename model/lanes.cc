@@ -11,7 +11,8 @@ namespace {
 constexpr int32_t kMaxLanes = 16;    // UnifiedBus; InfiniBand has 15
 constexpr int32_t kMaxEntries = 64;  // of an arbitration table
 
-std::vector<LaneWeight> read_table(ConfigMap& map, std::string_view key, int32_t count) {
+/// Clears is_sound after a problem, which an unserved lane would only repeat.
+std::vector<LaneWeight> read_table(ConfigMap& map, std::string_view key, int32_t count, bool& is_sound) {
   std::vector<LaneWeight> result;
   auto list = map.optional_list(key);
   if (!list) return result;
@@ -20,8 +21,11 @@ std::vector<LaneWeight> read_table(ConfigMap& map, std::string_view key, int32_t
   for (size_t i = 0; i < list->size(); ++i) {
     ConfigMap entry = list->map(i);
     LaneWeight weight;
-    weight.lane = static_cast<int32_t>(entry.integer("lane", {0, count - 1}));
-    weight.weight = static_cast<int32_t>(entry.integer("weight", {0, 255}));
+    weight.lane = static_cast<int32_t>(entry.has("lane") ? entry.integer("lane", {0, count - 1}, -1)
+                                                         : entry.integer("lane", {0, count - 1}));
+    weight.weight = static_cast<int32_t>(entry.has("weight") ? entry.integer("weight", {0, 255}, -1)
+                                                             : entry.integer("weight", {0, 255}));
+    is_sound = is_sound && entry.has("lane") && entry.has("weight") && weight.lane >= 0 && weight.weight >= 0;
     result.push_back(weight);
   }
   return result;
@@ -32,9 +36,10 @@ void check_served(ConfigMap& map, const Lanes& lanes) {
     auto serves = [lane = lanes.lane(level)](const LaneWeight& w) { return w.lane == lane && w.weight > 0; };
     if (std::any_of(lanes.high.begin(), lanes.high.end(), serves)) continue;
     if (std::any_of(lanes.low.begin(), lanes.low.end(), serves)) continue;
-    map.fail("sl_to_vl", fmt::format("service level {} uses lane {}, which has no weight above 0 in high or low: its "
-                                     "traffic would never be sent",
-                                     level, lanes.lane(level)));
+    map.fail("sl_to_vl",
+             fmt::format("service level {} uses lane {}, which has no weight above 0 in high or low: its "
+                         "traffic would never be sent",
+                         level, lanes.lane(level)));
     return;
   }
 }
@@ -57,11 +62,12 @@ Lanes read_lanes(ConfigMap map) {
     map.fail("sl_to_vl", fmt::format("sl_to_vl has {} entries, it needs {}: one lane for each service level",
                                      table.size(), kServiceLevels));
   }
-  lanes.high = read_table(map, "high", lanes.count);
-  lanes.low = read_table(map, "low", lanes.count);
+  bool is_sound = has_table;
+  lanes.high = read_table(map, "high", lanes.count, is_sound);
+  lanes.low = read_table(map, "low", lanes.count, is_sound);
   if (lanes.high.empty() && lanes.low.empty())
     for (int32_t lane = 0; lane < lanes.count; ++lane) lanes.low.push_back({.lane = lane, .weight = 64});
-  if (has_table) check_served(map, lanes);
+  if (is_sound) check_served(map, lanes);
   if (map.has("adaptive_levels"))
     for (int64_t level : map.integer_list("adaptive_levels", {0, kServiceLevels - 1}))
       if (level >= 0 && level < kServiceLevels) lanes.adaptive[level] = true;
@@ -87,7 +93,8 @@ EffectiveLevel effective_service_level(const Program& program, std::optional<std
                kServiceLevels - 1);
   const int32_t level = check(value, "environment PLUMB_SL");
   if (level != result.level)
-    result.warning = fmt::format("environment PLUMB_SL={} overrides service level {} of the program", level, result.level);
+    result.warning =
+        fmt::format("environment PLUMB_SL={} overrides service level {} of the program", level, result.level);
   result.level = level;
   result.origin = "environment PLUMB_SL";
   return result;

@@ -31,14 +31,14 @@ constexpr Rates kCopyEngineRate = gigabytes(20, 6000);
 constexpr Times kLinkLatency = times(10, 10'000);
 constexpr Times kNicLatency = times(100, 50'000);
 
-/// Reads the parts of a machine; counts that could not be read switch the check of ports off, since it would only
-/// repeat the problem in other words.
+/// Reads the parts of a machine; counts that could not be read switch the check of ports off, since it would
+/// only repeat the problem in other words.
 class Reader {
  public:
   explicit Reader(ConfigMap root) : root_(root) {}
 
   Machine read(int32_t nodes) {
-    root_.integer("schema", {1, 1});
+    root_.schema("plumb.machine/1");
     machine_.name = root_.text("name");
     machine_.description = root_.text("description", "");
     read_nodes(nodes);
@@ -66,7 +66,8 @@ class Reader {
 
   std::vector<int32_t> counts(ConfigMap& map, std::string_view key, Range<int64_t> range) {
     const auto list = map.integer_list(key, range);
-    if (map.has(key) && list.empty() && map.raw(key).empty()) map.fail(key, fmt::format("'{}' is empty", key));
+    if (map.has(key) && list.empty() && map.raw(key).empty())
+      map.fail(key, fmt::format("'{}' is empty", key));
     if (list.empty()) is_sound_ = false;
     return {list.begin(), list.end()};
   }
@@ -144,6 +145,7 @@ class Reader {
     up.rate = map.sourced("rate", range);
     up.latency = map.sourced("latency", kLinkLatency);
     const Rates ceiling = {kPairRate.min, kScaleUpRate.max};
+    up.reported_rate = map.sourced("reported_rate", ceiling, Sourced<BytesPerSecond>{});
     up.store_rate = map.sourced("store_rate", ceiling, Sourced<BytesPerSecond>{});
     up.load_rate = map.sourced("load_rate", ceiling, Sourced<BytesPerSecond>{});
     up.copy_engine_rate = map.sourced("copy_engine_rate", ceiling, Sourced<BytesPerSecond>{});
@@ -242,7 +244,8 @@ BytesPerSecond Machine::scale_out_rate() const {
         scale_out.port_rate.value * (static_cast<double>(planes->planes) * planes->l2_switches / ranks);
     return std::min(uplinks, scale_up.rate.value);
   }
-  return scale_out.port_rate.value * (static_cast<double>(scale_out.nics_per_node) * scale_out.ports_per_nic / ranks);
+  return scale_out.port_rate.value *
+         (static_cast<double>(scale_out.nics_per_node) * scale_out.ports_per_nic / ranks);
 }
 
 Machine read_machine(ConfigMap root, int32_t nodes) { return Reader(root).read(nodes); }

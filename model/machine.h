@@ -72,6 +72,8 @@ struct ScaleUp {
   std::variant<SwitchedDomain, MeshDomain, PairList> topology;
   Sourced<BytesPerSecond> rate;  // of one rank into the network, one direction, all its links
   Sourced<Seconds> latency;      // one hop, cable plus switch
+  Sourced<BytesPerSecond>
+      reported_rate;  // sum of a rank's link rates as the driver prints them; 0 = not known
   // Ceilings of payload between two ranks, both directions busy; 0 = not measured.
   Sourced<BytesPerSecond> store_rate;        // SMs store to the peer
   Sourced<BytesPerSecond> load_rate;         // SMs load from the peer

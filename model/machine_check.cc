@@ -1,5 +1,5 @@
-// Checks that the counts of a machine add up, before a fabric is built from them: ports against radix, NICs against
-// leaves and pods, cables against dimensions. Each message names tier, field and both numbers.
+// Checks that the counts of a machine add up, before a fabric is built from them: ports against radix, NICs
+// against leaves and pods, cables against dimensions. Each message names tier, field and both numbers.
 #include <algorithm>
 #include <numeric>
 #include <variant>
@@ -11,7 +11,7 @@ namespace plumb {
 
 namespace {
 
-constexpr int32_t kMaxCount = 4096;    // of ports, cables, switches: far above any product, far below overflow
+constexpr int32_t kMaxCount = 4096;  // of ports, cables, switches: far above any product, far below overflow
 constexpr int32_t kMaxRanks = 1 << 20;
 
 class Checker {
@@ -29,8 +29,8 @@ class Checker {
     }
     if (m_.lanes && m_.lanes->buffer.value.count < out_.mtu_bytes.value) {
       section_ = "lanes";
-      add("buffer", "a lane buffers {} bytes, less than one packet of mtu_bytes {}", m_.lanes->buffer.value.count,
-          out_.mtu_bytes.value);
+      add("buffer", "a lane buffers {} bytes, less than one packet of mtu_bytes {}",
+          m_.lanes->buffer.value.count, out_.mtu_bytes.value);
     }
     return std::move(problems_);
   }
@@ -67,8 +67,8 @@ class Checker {
   /// Returns the product of the dimensions, 0 after a problem.
   int64_t check_dimensions(const std::vector<int32_t>& dimensions, const std::vector<int32_t>& cables) {
     if (dimensions.empty() || dimensions.size() > 16 || dimensions.size() != cables.size()) {
-      add("cables", "{} dimensions with {} numbers of cables: one for each of 1 to 16 dimensions", dimensions.size(),
-          cables.size());
+      add("cables", "{} dimensions with {} numbers of cables: one for each of 1 to 16 dimensions",
+          dimensions.size(), cables.size());
       return 0;
     }
     int64_t product = 1;
@@ -97,7 +97,8 @@ class Checker {
     for (const auto& [a, b, count] : pairs.cables) {
       const auto pair = std::minmax(a, b);
       if (pair.first < 0 || pair.second >= pairs.ranks || a == b) {
-        add("cables", "cables between ranks {} and {}: two different ranks of 0 to {}", a, b, pairs.ranks - 1);
+        add("cables", "cables between ranks {} and {}: two different ranks of 0 to {}", a, b,
+            pairs.ranks - 1);
         return;
       }
       if (!is_count("cables", count)) return;
@@ -120,11 +121,13 @@ class Checker {
 
   /// NICs against GPUs; says whether counting may go on.
   bool check_nics() {
-    if (!is_count("nics_per_node", out_.nics_per_node) || !is_count("ports_per_nic", out_.ports_per_nic)) return false;
+    if (!is_count("nics_per_node", out_.nics_per_node) || !is_count("ports_per_nic", out_.ports_per_nic))
+      return false;
     const int32_t ranks = m_.ranks_per_node(), nics = out_.nics_per_node;
     if (ranks % nics == 0 || nics % ranks == 0) return true;
-    add("nics_per_node", "{} NICs cannot be shared equally by the {} ranks of a node: one number must divide the other",
-        nics, ranks);
+    add("nics_per_node",
+        "{} NICs cannot be shared equally by the {} ranks of a node: one number must divide the other", nics,
+        ranks);
     return false;
   }
 
@@ -139,8 +142,10 @@ class Checker {
     const int64_t ports =
         int64_t{pod_nodes} * out_.ports_per_nic * (tree.rail_optimized ? 1 : out_.nics_per_node);
     if (ports % tree.down[0] != 0)
-      return add("down", "tier 1: down {} ports per leaf, but {} nodes under one group bring {} NIC ports{}: no multiple",
-                 tree.down[0], pod_nodes, ports, tree.rail_optimized ? " to each rail" : "");
+      return add(
+          "down",
+          "tier 1: down {} ports per leaf, but {} nodes under one group bring {} NIC ports{}: no multiple",
+          tree.down[0], pod_nodes, ports, tree.rail_optimized ? " to each rail" : "");
     check_upper_tiers(tree, m_.max_nodes / pod_nodes);
   }
 
@@ -153,7 +158,8 @@ class Checker {
     bool good = is_count("radix", tree.radix) && is_count("pod_nodes", tree.pod_nodes, 0, kMaxRanks);
     for (size_t i = 0; i < tiers && good; ++i) {
       const bool is_top = i + 1 == tiers;
-      good = is_count("down", tree.down[i]) && is_count("up", tree.up[i], is_top ? 0 : 1, is_top ? 0 : kMaxCount);
+      good = is_count("down", tree.down[i]) &&
+             is_count("up", tree.up[i], is_top ? 0 : 1, is_top ? 0 : kMaxCount);
       if (good && tree.down[i] + tree.up[i] > tree.radix) {
         add("radix", "tier {}: down {} + up {} = {} ports in use, radix {}", i + 1, tree.down[i], tree.up[i],
             tree.down[i] + tree.up[i], tree.radix);
@@ -176,15 +182,16 @@ class Checker {
                  tree.down[1], leaves);
     const int64_t leaf_cables = tree.down[1] / leaves;
     if (tree.up[0] % leaf_cables != 0)
-      return add("up", "tier 1: up {} ports per leaf is no multiple of the {} cables to each spine", tree.up[0],
-                 leaf_cables);
+      return add("up", "tier 1: up {} ports per leaf is no multiple of the {} cables to each spine",
+                 tree.up[0], leaf_cables);
     if (tiers < 3) return;
     if (tree.down[2] % pods != 0)
-      return add("down", "tier 3: down {} ports per core switch is no multiple of the {} pods", tree.down[2], pods);
+      return add("down", "tier 3: down {} ports per core switch is no multiple of the {} pods", tree.down[2],
+                 pods);
     const int32_t core_cables = tree.down[2] / pods;
     if (tree.up[1] % core_cables != 0)
-      add("up", "tier 2: up {} ports per spine is no multiple of the {} cables to each core switch", tree.up[1],
-          core_cables);
+      add("up", "tier 2: up {} ports per spine is no multiple of the {} cables to each core switch",
+          tree.up[1], core_cables);
   }
 
   void check_out(const Dragonfly& d) {
@@ -199,22 +206,24 @@ class Checker {
           d.endpoints * out_.ports_per_nic, d.routers - 1, global, used, d.radix);
     const int64_t cables = int64_t{d.routers} * d.global_cables;
     if (d.groups > 1 && cables < d.groups - 1)
-      add("global_cables", "{} routers x {} global cables = {} per group, but {} groups need {} to reach each other",
+      add("global_cables",
+          "{} routers x {} global cables = {} per group, but {} groups need {} to reach each other",
           d.routers, d.global_cables, cables, d.groups, d.groups - 1);
     const int64_t places = int64_t{d.groups} * d.routers * d.endpoints;
     const int64_t nics = int64_t{m_.max_nodes} * out_.nics_per_node;
     if (places != nics)
-      add("endpoints", "{} groups x {} routers x {} endpoints = {} places for the {} NICs of {} nodes", d.groups,
-          d.routers, d.endpoints, places, nics, m_.max_nodes);
+      add("endpoints", "{} groups x {} routers x {} endpoints = {} places for the {} NICs of {} nodes",
+          d.groups, d.routers, d.endpoints, places, nics, m_.max_nodes);
   }
 
   void check_out(const Planes& planes) {
     const auto* domain = std::get_if<SwitchedDomain>(&m_.scale_up.topology);
-    if (domain == nullptr) return add("topology", "planes need a switched scale_up domain, whose switches they join");
+    if (domain == nullptr)
+      return add("topology", "planes need a switched scale_up domain, whose switches they join");
     if (!is_count("planes", planes.planes) || !is_count("l2_switches", planes.l2_switches)) return;
     if (planes.planes != domain->planes)
-      add("planes", "{} planes over scale_up.planes {}: each plane joins one switch of every node", planes.planes,
-          domain->planes);
+      add("planes", "{} planes over scale_up.planes {}: each plane joins one switch of every node",
+          planes.planes, domain->planes);
   }
 
   void check_out(const Mesh& mesh) {

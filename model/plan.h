@@ -145,7 +145,8 @@ class Plan {
   const Program& program() const { return program_; }
   const Grouping& grouping() const { return grouping_; }
   int32_t ranks_per_op() const { return ranks_per_op_; }
-  bool has_items() const { return !items_.empty(); }
+  /// Whether rows are materialised; a plan of an empty batch may have no item and still has region sizes.
+  bool has_items() const { return !items_.empty() || (!regions_.empty() && !regions_.front().rows.empty()); }
   /// Index of the phase or region of that name, or nothing.
   std::optional<PhaseId> find_phase(std::string_view name) const;
   std::optional<RegionId> find_region(std::string_view name) const;

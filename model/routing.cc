@@ -2,7 +2,9 @@
 #include "model/routing.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "model/error.h"
@@ -59,6 +61,28 @@ RowMaker balanced_rows(const Shape& shape) {
   };
 }
 
+/// The experts of one token by falling score, all orders equally likely: one in a new group opens it while
+/// fewer than group_topk are open, and is passed over afterwards.
+void draw_in_best_groups(const RoutingSpec& spec, int32_t group_experts, Draws& draws,
+                         std::span<int32_t> row) {
+  std::array<int32_t, kMaxTopk> open{};
+  int32_t num_open = 0;
+  for (size_t k = 0; k < row.size();) {
+    const bool may_open = num_open < spec.group_topk;
+    const int32_t pool = (may_open ? spec.groups : num_open) * group_experts;
+    int32_t expert = static_cast<int32_t>(draws.below(static_cast<uint32_t>(pool)));
+    if (!may_open)
+      expert = open[static_cast<size_t>(expert / group_experts)] * group_experts + expert % group_experts;
+    if (std::find(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(k), expert) !=
+        row.begin() + static_cast<std::ptrdiff_t>(k))
+      continue;
+    row[k++] = expert;
+    const auto last = open.begin() + num_open;
+    if (std::find(open.begin(), last, expert / group_experts) == last)
+      open[static_cast<size_t>(num_open++)] = expert / group_experts;
+  }
+}
+
 RowMaker group_limited_rows(const Shape& shape, const RoutingSpec& spec) {
   if (spec.groups < 1 || shape.experts % spec.groups != 0)
     fail_usage("routing group_limited: groups is {}; allowed: divisors of experts {}", spec.groups,
@@ -71,14 +95,8 @@ RowMaker group_limited_rows(const Shape& shape, const RoutingSpec& spec) {
         spec.group_topk, least, std::min(spec.groups, kMaxTopk), shape.topk, group_experts);
   return [spec, group_experts, topk = static_cast<size_t>(shape.topk)](Rank, Draws& draws,
                                                                        std::span<int32_t> out) {
-    std::vector<int32_t> groups(static_cast<size_t>(spec.group_topk));
-    for (size_t i = 0; i < out.size(); i += topk) {
-      draws.distinct(spec.groups, groups);
-      const std::span<int32_t> row = out.subspan(i, topk);
-      draws.distinct(spec.group_topk * group_experts, row);
-      for (int32_t& choice : row)
-        choice = groups[static_cast<size_t>(choice / group_experts)] * group_experts + choice % group_experts;
-    }
+    for (size_t i = 0; i < out.size(); i += topk)
+      draw_in_best_groups(spec, group_experts, draws, out.subspan(i, topk));
   };
 }
 
@@ -198,6 +216,36 @@ double hit_probability(int32_t pool, int32_t marked, int32_t topk) {
   return -std::expm1(log_miss);
 }
 
+/// Probability of each way in which the choices of a token fall on gate groups (counts of the groups hit,
+/// ascending), for a gate that draw_in_best_groups() describes: an exact chain over the choices.
+std::map<std::vector<int32_t>, double> gate_group_counts(int32_t gate_experts, int32_t gate_groups,
+                                                         int32_t group_topk, int32_t topk) {
+  std::map<std::vector<int32_t>, double> states = {{{}, 1.0}};
+  for (int32_t k = 0; k < topk; ++k) {
+    std::map<std::vector<int32_t>, double> next;
+    const auto move = [&](std::vector<int32_t> to, double probability) {
+      if (probability == 0) return;
+      std::sort(to.begin(), to.end());
+      next[to] += probability;
+    };
+    for (const auto& [counts, probability] : states) {
+      const auto num_open = static_cast<int32_t>(counts.size());
+      const double fresh = num_open < group_topk ? double(gate_groups - num_open) * gate_experts : 0;
+      const double total = fresh + double(num_open) * gate_experts - k;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        std::vector<int32_t> to = counts;
+        ++to[i];
+        move(std::move(to), probability * (gate_experts - counts[i]) / total);
+      }
+      std::vector<int32_t> opened = counts;
+      opened.push_back(1);
+      move(std::move(opened), probability * fresh / total);
+    }
+    states = std::move(next);
+  }
+  return states;
+}
+
 void require_groups(std::string_view what, int32_t experts, int32_t groups) {
   if (experts < 1 || groups < 1 || experts % groups != 0)
     fail_usage("expected fan-out: {} is {}; allowed: divisors of experts {}", what, groups, experts);
@@ -279,9 +327,7 @@ Routing Routing::from_function(int32_t topk, std::function<void(Rank, std::vecto
   return routing;
 }
 
-void Routing::rows(Rank r, std::vector<int32_t>& out) const {
-  fill_(r, out);
-}
+void Routing::rows(Rank r, std::vector<int32_t>& out) const { fill_(r, out); }
 
 std::vector<int32_t> Routing::rows(Rank r) const {
   std::vector<int32_t> out;
@@ -322,28 +368,20 @@ double expected_distinct_group_limited(int32_t experts, int32_t groups, int32_t 
   if (group_topk < 1 || group_topk > gate_groups)
     fail_usage("expected fan-out: group_topk is {}; allowed: 1 .. {}", group_topk, gate_groups);
   const int32_t gate_experts = experts / gate_groups;
-  const int32_t pool = gate_experts * group_topk;
-  require_topk(topk, pool);
-  // Groups inside gate groups: those of the chosen gate groups are hit as by a plain gate over the pool.
-  if (groups % gate_groups == 0) return expected_distinct(pool, groups / gate_groups * group_topk, topk);
-  // A group spans `span` gate groups. Of them j are chosen with hypergeometric probability, here up to a
-  // factor and by the ratio of neighbours (binomials of large numbers would overflow); then j gate groups of
-  // the pool lie in it.
-  const int32_t span = gate_groups / groups;
-  const int32_t least = std::max(0, group_topk - (gate_groups - span));
-  double weight = 1, weights = 0, hits = 0;
-  for (int32_t j = least; j <= std::min(span, group_topk); ++j) {
-    weights += weight;
-    hits += weight * hit_probability(pool, j * gate_experts, topk);
-    weight *= static_cast<double>(span - j) * (group_topk - j) /
-              (static_cast<double>(j + 1) * (gate_groups - span - group_topk + j + 1));
-    if (weight > 1e200) {
-      weight *= 1e-200;
-      weights *= 1e-200;
-      hits *= 1e-200;
+  require_topk(topk, gate_experts * group_topk);
+  double expected = 0;
+  for (const auto& [counts, probability] : gate_group_counts(gate_experts, gate_groups, group_topk, topk)) {
+    const auto chosen = static_cast<int32_t>(counts.size());
+    if (groups % gate_groups == 0) {
+      // Groups inside gate groups: the choices in a gate group fall on its parts as those of a plain gate.
+      for (const int32_t count : counts)
+        expected += probability * expected_distinct(gate_experts, groups / gate_groups, count);
+    } else {
+      // A group spans several gate groups; the chosen ones are any of them, equally likely.
+      expected += probability * groups * hit_probability(gate_groups, gate_groups / groups, chosen);
     }
   }
-  return groups * hits / weights;
+  return expected;
 }
 
 }  // namespace plumb

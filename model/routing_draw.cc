@@ -20,9 +20,7 @@ constexpr int kLogBits = 40;
 constexpr int kWeightBits = 39;  // kMaxExperts weights of 2^39 sum to 2^63
 constexpr int kExponentBits = 32;
 
-uint64_t multiply(uint64_t a, uint64_t b) {
-  return static_cast<uint64_t>(Wide{a} * b >> kMantissaBits);
-}
+uint64_t multiply(uint64_t a, uint64_t b) { return static_cast<uint64_t>(Wide{a} * b >> kMantissaBits); }
 
 /// log2(n) with kLogBits fractional bits, by squaring the mantissa once for each bit.
 uint64_t log2_fixed(uint64_t n) {

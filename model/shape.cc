@@ -11,9 +11,7 @@ namespace {
 constexpr int64_t kRowAlignment = 16;  // bytes of a vector access and of a bulk copy (TMA)
 constexpr int kMaxNamedRanks = 3;      // ranks named in full in one message; the rest are counted
 
-int64_t element_bytes(DType type) {
-  return type == DType::bf16 ? 2 : 1;
-}
+int64_t element_bytes(DType type) { return type == DType::bf16 ? 2 : 1; }
 
 void check_ranks(const Shape& shape, std::vector<std::string>& problems) {
   if (shape.ranks < 1 || shape.ranks > kMaxRanks)
@@ -104,17 +102,11 @@ std::vector<std::string> gate_problems(const Shape& shape) {
 
 }  // namespace
 
-std::string_view to_string(DType type) {
-  return type == DType::bf16 ? "bf16" : "fp8_e4m3";
-}
+std::string_view to_string(DType type) { return type == DType::bf16 ? "bf16" : "fp8_e4m3"; }
 
-std::string_view to_string(ScaleFormat format) {
-  return format == ScaleFormat::fp32 ? "fp32" : "ue8m0";
-}
+std::string_view to_string(ScaleFormat format) { return format == ScaleFormat::fp32 ? "fp32" : "ue8m0"; }
 
-int64_t Shape::total_tokens() const {
-  return first_token(static_cast<Rank>(tokens.size()));
-}
+int64_t Shape::total_tokens() const { return first_token(static_cast<Rank>(tokens.size())); }
 
 int64_t Shape::first_token(Rank r) const {
   PLUMB_CHECK(r >= 0 && static_cast<size_t>(r) <= tokens.size(), "rank {}, {} token counts", r,
@@ -124,9 +116,7 @@ int64_t Shape::first_token(Rank r) const {
   return sum;
 }
 
-int64_t Shape::dispatch_row_bytes() const {
-  return hidden * element_bytes(dispatch_type);
-}
+int64_t Shape::dispatch_row_bytes() const { return hidden * element_bytes(dispatch_type); }
 
 int32_t Shape::scale_packs() const {
   if (dispatch_type == DType::bf16) return 0;
@@ -158,9 +148,7 @@ void validate(const Shape& shape) {
   throw_if_any(problems);
 }
 
-void validate_gate(const Shape& shape) {
-  throw_if_any(gate_problems(shape));
-}
+void validate_gate(const Shape& shape) { throw_if_any(gate_problems(shape)); }
 
 std::string nearest_multiples(int64_t value, int64_t unit) {
   const int64_t above = round_up(std::max<int64_t>(value, 1), unit);

@@ -30,9 +30,7 @@ constexpr std::array<Unit, 11> kPrefixes{{{"", 1},
                                           {"Ti", 0x1p40},
                                           {"Pi", 0x1p50}}};
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 struct Split {
   std::string_view number;

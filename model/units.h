@@ -33,52 +33,22 @@ struct PerSecond {
   auto operator<=>(const PerSecond&) const = default;
 };
 
-constexpr Bytes operator+(Bytes a, Bytes b) {
-  return {a.count + b.count};
-}
-constexpr Bytes operator-(Bytes a, Bytes b) {
-  return {a.count - b.count};
-}
-constexpr Bytes operator*(Bytes a, int64_t n) {
-  return {a.count * n};
-}
-constexpr Seconds operator+(Seconds a, Seconds b) {
-  return {a.value + b.value};
-}
-constexpr Seconds operator-(Seconds a, Seconds b) {
-  return {a.value - b.value};
-}
-constexpr Seconds operator*(Seconds a, double f) {
-  return {a.value * f};
-}
-constexpr BytesPerSecond operator*(BytesPerSecond a, double f) {
-  return {a.value * f};
-}
-constexpr Seconds operator/(Bytes b, BytesPerSecond r) {
-  return {static_cast<double>(b.count) / r.value};
-}
-constexpr BytesPerSecond operator/(Bytes b, Seconds t) {
-  return {static_cast<double>(b.count) / t.value};
-}
-constexpr double operator/(Seconds a, Seconds b) {
-  return a.value / b.value;
-}
+constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
+constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
+constexpr Bytes operator*(Bytes a, int64_t n) { return {a.count * n}; }
+constexpr Seconds operator+(Seconds a, Seconds b) { return {a.value + b.value}; }
+constexpr Seconds operator-(Seconds a, Seconds b) { return {a.value - b.value}; }
+constexpr Seconds operator*(Seconds a, double f) { return {a.value * f}; }
+constexpr BytesPerSecond operator*(BytesPerSecond a, double f) { return {a.value * f}; }
+constexpr Seconds operator/(Bytes b, BytesPerSecond r) { return {static_cast<double>(b.count) / r.value}; }
+constexpr BytesPerSecond operator/(Bytes b, Seconds t) { return {static_cast<double>(b.count) / t.value}; }
+constexpr double operator/(Seconds a, Seconds b) { return a.value / b.value; }
 
-constexpr Seconds nanoseconds(double n) {
-  return {n * 1e-9};
-}
-constexpr Seconds microseconds(double n) {
-  return {n * 1e-6};
-}
-constexpr double microseconds(Seconds s) {
-  return s.value * 1e6;
-}
-constexpr BytesPerSecond gigabytes_per_second(double n) {
-  return {n * 1e9};
-}
-constexpr double gigabytes_per_second(BytesPerSecond r) {
-  return r.value * 1e-9;
-}
+constexpr Seconds nanoseconds(double n) { return {n * 1e-9}; }
+constexpr Seconds microseconds(double n) { return {n * 1e-6}; }
+constexpr double microseconds(Seconds s) { return s.value * 1e6; }
+constexpr BytesPerSecond gigabytes_per_second(double n) { return {n * 1e9}; }
+constexpr double gigabytes_per_second(BytesPerSecond r) { return r.value * 1e-9; }
 
 /// Parses "400 Gbit/s", "400Gbps", "50 GB/s", "50000MBps", "46.566 GiB/s": number, optional space, unit.
 /// A lower-case b is a bit, an upper-case B a byte. Prefixes: k M G T P, of 1000; Ki Mi Gi Ti Pi, of 1024 (K

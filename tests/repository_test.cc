@@ -1,4 +1,5 @@
-// The house rules that a program can check: who includes whom, sizes of files, and that the maps name every file.
+// The house rules that a program can check: who includes whom, sizes of files, and that the maps name every
+// file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +41,8 @@ std::vector<std::string> includes_of(const fs::path& path) {
   static const std::regex pattern("#include [<\"]([^>\"]+)[>\"]");
   const std::string text = read(path);
   std::vector<std::string> result;
-  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) result.push_back((*it)[1]);
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it)
+    result.push_back((*it)[1]);
   return result;
 }
 

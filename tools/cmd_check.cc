@@ -1,11 +1,11 @@
 // plumb check: validates files by their `schema` and prints all problems of all of them.
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "model/error.h"
 #include "model/experiment.h"
 #include "model/machine.h"
-#include "model/published.h"
 #include "model/validate.h"
 #include "tools/command.h"
 
@@ -28,11 +28,16 @@ void check_file(const std::string& path) {
   } else if (schema == "plumb.machine/1") {
     build_fabric(read_machine(path));
   } else if (schema == "plumb.costs/1") {
-    read_costs_file(path);
+    const std::filesystem::path file(path);
+    load_costs(file.has_parent_path() ? file.parent_path().string() : ".", file.stem().string());
+  } else if (schema == "plumb.validation/1") {
+    read_validation(path);
   } else {
     ConfigFile file = ConfigFile::load(path);
     ConfigMap root = file.root();
-    root.fail("schema", fmt::format("'schema' is '{}', allowed: plumb.experiment/1, plumb.machine/1, plumb.costs/1", schema));
+    root.fail("schema", fmt::format("'schema' is '{}', allowed: plumb.experiment/1, plumb.machine/1, "
+                                    "plumb.costs/1, plumb.validation/1",
+                                    schema));
     for (const std::string& key : root.keys()) root.ignore(key);
     file.finish();
   }

@@ -30,12 +30,17 @@ Json to_json(const Comparison& comparison) {
     for (size_t i = 0; i < row.times.size(); ++i) {
       const ComparedTime& time = row.times[i];
       Json& cell = out["executors"][comparison.executors[i].name];
-      cell = {{"p50_us", microseconds(time.p50)}, {"max_us", microseconds(time.max)}, {"bottleneck", time.bottleneck}};
+      cell = {{"p50_us", microseconds(time.p50)},
+              {"max_us", microseconds(time.max)},
+              {"bottleneck", time.bottleneck}};
       if (time.error) cell["error"] = *time.error;
     }
     rows.push_back(out);
   }
-  return {{"schema", "plumb.compare/1"}, {"digest", to_string(comparison.plan)}, {"program", comparison.program}, {"rows", rows}};
+  return {{"schema", "plumb.compare/1"},
+          {"digest", to_string(comparison.plan)},
+          {"program", comparison.program},
+          {"rows", rows}};
 }
 
 int run(const Options& options) {
@@ -49,12 +54,15 @@ int run(const Options& options) {
   if (!options.experiment.empty()) {
     const auto experiments = read_experiments(options.experiment, options.set);
     if (experiments.size() != 1)
-      fail_usage("'{}' has {} points, traces are of one; choose with --set", options.experiment, experiments.size());
-    plan = make_plan(experiments[0], make_routing(experiments[0]), !experiments[0].program.multiple_reduction);
+      fail_usage("'{}' has {} points, traces are of one; choose with --set", options.experiment,
+                 experiments.size());
+    plan =
+        make_plan(experiments[0], make_routing(experiments[0]), !experiments[0].program.multiple_reduction);
     input.plan = &*plan;
   }
   const Comparison comparison = compare(traces, input);
-  std::printf("%s", options.json ? (to_json(comparison).dump(2) + "\n").c_str() : to_table(comparison).c_str());
+  std::printf("%s",
+              options.json ? (to_json(comparison).dump(2) + "\n").c_str() : to_table(comparison).c_str());
   if (options.tolerance <= 0) return 0;
   for (const ComparedTime& time : comparison.rows.back().times)
     if (time.error && std::abs(*time.error) > options.tolerance) {
@@ -69,7 +77,8 @@ int run(const Options& options) {
 Action configure_compare(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("traces", options->traces, "trace files (CSV) of one plan")->required();
-  app.add_option("--experiment", options->experiment, "its experiment: splits bytes by link and checks ledgers");
+  app.add_option("--experiment", options->experiment,
+                 "its experiment: splits bytes by link and checks ledgers");
   app.add_option("--set", options->set, "override a key of the experiment")->take_all();
   app.add_option("--tolerance", options->tolerance, "exit with 1 when total times differ by more, e.g. 0.15");
   app.add_flag("--allow-incomplete", options->allow_incomplete, "take traces of runs that ended early");

@@ -21,10 +21,11 @@ struct Options {
 };
 
 std::string ledger_table(const Plan& plan) {
+  const Ledger ledger = account(plan);
   Table table({"phase", "source", "destination", "messages", "bytes"});
-  for (const LedgerEntry& e : account(plan).entries())
-    table.add({plan.phases()[e.phase].name, std::to_string(e.src), std::to_string(e.dst), std::to_string(e.messages),
-               std::to_string(e.bytes)});
+  for (const LedgerEntry& e : ledger.entries())
+    table.add({plan.phases()[e.phase].name, std::to_string(e.src), std::to_string(e.dst),
+               std::to_string(e.messages), std::to_string(e.bytes)});
   return table.text();
 }
 
@@ -34,17 +35,20 @@ std::string summary(const Plan& plan) {
   for (size_t p = 0; p < plan.phases().size(); ++p) {
     const LedgerEntry moved = ledger.total(static_cast<PhaseId>(p));
     table.add({plan.phases()[p].name, std::string(to_string(plan.phases()[p].engine)),
-               std::to_string(plan.phases()[p].sms), std::to_string(moved.messages), std::to_string(moved.bytes)});
+               std::to_string(plan.phases()[p].sms), std::to_string(moved.messages),
+               std::to_string(moved.bytes)});
   }
   return fmt::format("program {}\nranks {} in domains of {}\nops {}, {} of memory\ndigest {}\n\n{}",
-                     to_string(plan.program()), plan.grouping().ranks, plan.grouping().scaleup, plan.ops().size(),
-                     to_string(Bytes{plan.memory_bytes()}), to_string(plan.digest()), table.text());
+                     to_string(plan.program()), plan.grouping().ranks, plan.grouping().scaleup,
+                     plan.ops().size(), to_string(Bytes{plan.memory_bytes()}), to_string(plan.digest()),
+                     table.text());
 }
 
 int run(const Options& options) {
   const auto experiments = read_experiments(options.experiment, options.set);
   if (experiments.size() != 1)
-    fail_usage("'{}' has {} points, a plan is of one; choose with --set", options.experiment, experiments.size());
+    fail_usage("'{}' has {} points, a plan is of one; choose with --set", options.experiment,
+               experiments.size());
   const Experiment& e = experiments.front();
   const Plan plan = make_plan(e, make_routing(e), !e.program.multiple_reduction);
   std::string out;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "model/error.h"
+#include "model/host_dump.h"
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/point.h"
@@ -24,17 +25,21 @@ struct Options {
   bool json = false;
 };
 
-std::string prefix_of(size_t point, size_t points) { return points == 1 ? "" : fmt::format("point{}-", point); }
+std::string prefix_of(size_t point, size_t points) {
+  return points == 1 ? "" : fmt::format("point{}-", point);
+}
 
 /// One line per point, executor and phase.
 Table phase_table(const Json& points) {
-  Table table({"point", "executor", "phase", "time_us", "lower_us", "bottleneck", "messages", "bytes", "ledger_ok"});
+  Table table(
+      {"point", "executor", "phase", "time_us", "lower_us", "bottleneck", "messages", "bytes", "ledger_ok"});
   for (const Json& point : points)
     for (const Json& executor : point.value("executors", Json::array())) {
       const auto add = [&](const Json& row, const std::string& name) {
         table.add({point["label"], executor["name"], name, number(row["time_us"]), number(row["lower_us"]),
                    row["bottleneck"], std::to_string(row["messages"].get<int64_t>()),
-                   std::to_string(row["bytes"].get<int64_t>()), executor["ledger_ok"].get<bool>() ? "yes" : "no"});
+                   std::to_string(row["bytes"].get<int64_t>()),
+                   executor["ledger_ok"].get<bool>() ? "yes" : "no"});
       };
       for (const Json& phase : executor["phases"]) add(phase, phase["name"]);
       add(executor, "total");
@@ -42,8 +47,13 @@ Table phase_table(const Json& points) {
   return table;
 }
 
-std::string cell(const Json& executor) {
-  if (executor["name"] == "host") return executor["ledger_ok"].get<bool>() ? "bytes ok" : "BYTES DIFFER";
+/// What stands under an executor: whether all bytes arrived, or its time; beside a published row the time
+/// that the row counts.
+std::string cell(const Json& executor, const Json& published) {
+  const std::string name = executor["name"];
+  if (name == "host") return executor["ledger_ok"].get<bool>() ? "bytes ok" : "BYTES DIFFER";
+  if (!published.is_null() && published.contains("predicted_us") && published["predicted_us"].contains(name))
+    return number(published["predicted_us"][name]);
   return number(executor["time_us"]);
 }
 
@@ -60,14 +70,17 @@ std::string lineup(const Json& points, const std::vector<std::string>& on) {
     Json published = point["published"];
     if (published.empty()) published.push_back(nullptr);
     for (const Json& row : published) {
-      std::vector<std::string> cells = {point["label"].get<std::string>().empty() ? "all" : point["label"].get<std::string>(),
-                                        std::to_string(point["ranks"].get<int32_t>())};
-      for (const Json& executor : point["executors"]) cells.push_back(cell(executor));
-      cells.push_back(row.is_null() ? "-" : number(row["published_us"]));
+      std::vector<std::string> cells = {
+          point["label"].get<std::string>().empty() ? "all" : point["label"].get<std::string>(),
+          std::to_string(point["ranks"].get<int32_t>())};
+      for (const Json& executor : point["executors"]) cells.push_back(cell(executor, row));
+      cells.push_back(row.is_null() ? "-" : number(row.value("published_us", 0.0)));
       cells.push_back(row.is_null() ? "-" : row["id"].get<std::string>());
       for (const std::string& name : on)
         if (name != "host")
-          cells.push_back(row.is_null() || !row["error"].contains(name) ? "-" : percent(row["error"][name]));
+          cells.push_back(row.is_null() || !row.contains("error") || !row["error"].contains(name)
+                              ? "-"
+                              : percent(row["error"][name]));
       table.add(cells);
     }
   }
@@ -75,15 +88,14 @@ std::string lineup(const Json& points, const std::vector<std::string>& on) {
 }
 
 Json run_all(const Options& options, const std::vector<Experiment>& experiments, int& exit_code) {
-  const auto results = run_pieces(static_cast<int32_t>(experiments.size()), options.jobs, experiments.front().name,
-                                  [&](int32_t i) {
-                                    const auto index = static_cast<size_t>(i);
-                                    const std::string prefix = prefix_of(index, experiments.size());
-                                    return run_point(experiments[index], {.trace_folder = options.folder,
-                                                                          .dump_folder = options.dump,
-                                                                          .prefix = prefix})
-                                        .dump();
-                                  });
+  const auto results = run_pieces(
+      static_cast<int32_t>(experiments.size()), options.jobs, experiments.front().name, [&](int32_t i) {
+        const auto index = static_cast<size_t>(i);
+        const std::string prefix = prefix_of(index, experiments.size());
+        return run_point(experiments[index],
+                         {.trace_folder = options.folder, .dump_folder = options.dump, .prefix = prefix})
+            .dump();
+      });
   Json points = Json::array();
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].error.empty()) {
@@ -91,9 +103,10 @@ Json run_all(const Options& options, const std::vector<Experiment>& experiments,
       continue;
     }
     exit_code = std::max(exit_code, results[i].exit_code);
-    std::fprintf(stderr, "plumb: error: %s%s%s\n", experiments[i].label.c_str(), experiments[i].label.empty() ? "" : ": ",
-                 results[i].error.c_str());
-    points.push_back({{"label", experiments[i].label}, {"error", results[i].error}, {"exit_code", results[i].exit_code}});
+    std::fprintf(stderr, "plumb: error: %s%s%s\n", experiments[i].label.c_str(),
+                 experiments[i].label.empty() ? "" : ": ", results[i].error.c_str());
+    points.push_back(
+        {{"label", experiments[i].label}, {"error", results[i].error}, {"exit_code", results[i].exit_code}});
   }
   return points;
 }
@@ -101,22 +114,26 @@ Json run_all(const Options& options, const std::vector<Experiment>& experiments,
 int run(const Options& options) {
   if (!options.folder.empty()) check_writable_folder(options.folder);
   if (!options.csv.empty()) check_writable_file(options.csv);
+  if (!options.dump.empty()) check_dump_directory(options.dump);
   auto experiments = read_experiments(options.experiment, options.set);
   if (!options.on.empty())
     for (Experiment& e : experiments) e.run.on = options.on;
   if (!options.dump.empty() && experiments.size() != 1)
-    fail_usage("--dump takes one point, '{}' has {}; choose with --set", options.experiment, experiments.size());
+    fail_usage("--dump takes one point, '{}' has {}; choose with --set", options.experiment,
+               experiments.size());
 
   int exit_code = 0;
   const Json points = run_all(options, experiments, exit_code);
-  Json out = {{"schema", "plumb.run/1"}, {"experiment", experiments.front().name}, {"complete", exit_code == 0}};
+  Json out = {
+      {"schema", "plumb.run/1"}, {"experiment", experiments.front().name}, {"complete", exit_code == 0}};
   if (points.front().contains("digest")) {
     out["digest"] = points.front()["digest"];
     out["executors"] = points.front()["executors"];
   }
   for (const Json& point : points)
     for (const Json& executor : point.value("executors", Json::array()))
-      if (!executor["ledger_ok"].get<bool>()) exit_code = std::max(exit_code, static_cast<int>(ErrorKind::mismatch));
+      if (!executor["ledger_ok"].get<bool>())
+        exit_code = std::max(exit_code, static_cast<int>(ErrorKind::mismatch));
   out["points"] = points;
   for (Json& point : out["points"]) point.erase("table");
 

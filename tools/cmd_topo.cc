@@ -30,7 +30,9 @@ Json routes_json(const Fabric& fabric, Rank a, Rank b) {
     if (fabric.distance(network, a, b) < 0) continue;
     for (const Path& path : fabric.routes(network, a, b)) {
       Json hops = Json::array();
-      for (const LinkId link : path.links) hops.push_back(fabric.nodes()[static_cast<size_t>(fabric.links()[static_cast<size_t>(link)].to)].name);
+      for (const LinkId link : path.links)
+        hops.push_back(
+            fabric.nodes()[static_cast<size_t>(fabric.links()[static_cast<size_t>(link)].to)].name);
       out.push_back({{"network", to_string(network)}, {"share", path.share}, {"via", hops}});
     }
   }
@@ -56,7 +58,8 @@ Json summary_json(const Machine& machine, const Fabric& fabric) {
               {"scale_out_rate_per_gpu", to_string(machine.scale_out_rate())}};
   for (const auto& [kind, count] : nodes) out["nodes"][kind] = count;
   for (const auto& [network, sums] : links)
-    out["links"][network] = {{"directed_cables", sums.first}, {"total_rate", to_string(BytesPerSecond{sums.second})}};
+    out["links"][network] = {{"directed_cables", sums.first},
+                             {"total_rate", to_string(BytesPerSecond{sums.second})}};
   for (const Link network : {Link::scale_up, Link::scale_out}) {
     const std::string pair = fabric.unreachable(network);
     out["connects_all"][std::string(to_string(network))] = pair.empty() ? "yes" : "no: " + pair;
@@ -68,9 +71,11 @@ int run(const Options& options) {
   const Machine machine = read_machine(options.machine, options.nodes);
   const Fabric fabric = build_fabric(machine);
   if (!options.ranks.empty()) {
-    if (options.ranks.size() != 2) fail_usage("routes go from one rank to another: give two ranks, found {}", options.ranks.size());
+    if (options.ranks.size() != 2)
+      fail_usage("routes go from one rank to another: give two ranks, found {}", options.ranks.size());
     for (const int32_t r : options.ranks)
-      if (r < 0 || r >= fabric.ranks()) fail_usage("rank {} is not in '{}', allowed 0 .. {}", r, machine.name, fabric.ranks() - 1);
+      if (r < 0 || r >= fabric.ranks())
+        fail_usage("rank {} is not in '{}', allowed 0 .. {}", r, machine.name, fabric.ranks() - 1);
     const Json routes = routes_json(fabric, options.ranks[0], options.ranks[1]);
     if (options.json) {
       std::printf("%s\n", routes.dump(2).c_str());
@@ -97,7 +102,9 @@ int run(const Options& options) {
       continue;
     }
     for (const auto& [inner, content] : value.items()) {
-      const std::string text = content.is_object() ? fmt::format("{} cables, {}", content["directed_cables"].dump(), content["total_rate"].get<std::string>())
+      const std::string text = content.is_object()
+                                   ? fmt::format("{} cables, {}", content["directed_cables"].dump(),
+                                                 content["total_rate"].get<std::string>())
                                : content.is_string() ? content.get<std::string>()
                                                      : content.dump();
       table.add({key + " " + inner, text});

@@ -23,8 +23,8 @@ int run(const Options& options) {
   std::ostringstream out;
   write_chrome(out, trace);
   write_file(options.chrome, out.str());
-  std::printf("%s: %zu spans of %s, open it in https://ui.perfetto.dev\n", options.chrome.c_str(), trace.spans.size(),
-              trace.header.executor.c_str());
+  std::printf("%s: %zu spans of %s, open it in https://ui.perfetto.dev\n", options.chrome.c_str(),
+              trace.spans.size(), trace.header.executor.c_str());
   return 0;
 }
 

@@ -15,7 +15,7 @@ using Action = std::function<int()>;
 struct Command {
   const char* name;
   const char* summary;
-  const char* example;               // shown by --help
+  const char* example;                 // shown by --help
   Action (*configure)(CLI::App& app);  // declares the options and returns what runs the command
 };
 

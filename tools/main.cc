@@ -29,10 +29,10 @@ std::span<const Command> commands() {
               configure_buffers},
       Command{"topo", "summary of a machine's fabric, or the routes between two ranks",
               "plumb topo topologies/h800-cx7.yaml 0 9", configure_topo},
-      Command{"trace", "convert a trace for a timeline viewer", "plumb trace out/analytic.csv --chrome out/trace.json",
-              configure_trace},
-      Command{"validate", "predict every published measurement and print the errors", "plumb validate --on analytic",
-              configure_validate},
+      Command{"trace", "convert a trace for a timeline viewer",
+              "plumb trace out/analytic.csv --chrome out/trace.json", configure_trace},
+      Command{"validate", "predict every published measurement and print the errors",
+              "plumb validate --on analytic", configure_validate},
   };
   return kCommands;
 }
@@ -40,7 +40,8 @@ std::span<const Command> commands() {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app("Plumbline: predicts, simulates and runs the communication of mixture-of-experts models.", "plumb");
+  CLI::App app("Plumbline: predicts, simulates and runs the communication of mixture-of-experts models.",
+               "plumb");
   app.set_version_flag("--version", "plumb " PLUMB_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::help);
@@ -57,7 +58,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::string known;
     for (const Command& command : commands()) known += std::string(known.empty() ? "" : ", ") + command.name;
-    std::fprintf(stderr, "plumb: error: %s\nSee `plumb --help`; commands: %s.\n", error.what(), known.c_str());
+    std::fprintf(stderr, "plumb: error: %s\nSee `plumb --help`; commands: %s.\n", error.what(),
+                 known.c_str());
     return static_cast<int>(ErrorKind::usage);
   }
   for (const auto& [sub, action] : actions)

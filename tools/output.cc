@@ -29,7 +29,8 @@ void check_writable_file(const std::string& path) {
   const fs::path parent = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
   if (!fs::is_directory(parent)) refuse(path, fmt::format("'{}' is no folder", parent.string()));
   if (fs::is_directory(path)) refuse(path, "it is a folder");
-  if (::access(parent.c_str(), W_OK) != 0) refuse(path, fmt::format("folder '{}': {}", parent.string(), std::strerror(errno)));
+  if (::access(parent.c_str(), W_OK) != 0)
+    refuse(path, fmt::format("folder '{}': {}", parent.string(), std::strerror(errno)));
   if (fs::exists(path) && ::access(path.c_str(), W_OK) != 0) refuse(path, std::strerror(errno));
 }
 
@@ -59,7 +60,8 @@ void write_file(const std::string& path, std::string_view content) {
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in || fs::is_directory(path)) fail_usage("cannot read '{}': {}", path, fs::exists(path) ? "no file" : "it does not exist");
+  if (!in || fs::is_directory(path))
+    fail_usage("cannot read '{}': {}", path, fs::exists(path) ? "no file" : "it does not exist");
   std::stringstream text;
   text << in.rdbuf();
   return text.str();

@@ -6,8 +6,8 @@
 
 namespace plumb {
 
-/// Checks before any work that `path` can be written: its folder exists (or, for a folder, can be made) and is
-/// writable. Throws Error(environment) naming the path and what is wrong.
+/// Checks before any work that `path` can be written: its folder exists (or, for a folder, can be made) and
+/// is writable. Throws Error(environment) naming the path and what is wrong.
 void check_writable_file(const std::string& path);
 void check_writable_folder(const std::string& path);
 

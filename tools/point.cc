@@ -18,7 +18,8 @@ namespace {
 
 bool needs_rows(const Experiment& e) {
   const auto& on = e.run.on;
-  const bool moves = std::find(on.begin(), on.end(), "host") != on.end() || std::find(on.begin(), on.end(), "cuda") != on.end();
+  const bool moves = std::find(on.begin(), on.end(), "host") != on.end() ||
+                     std::find(on.begin(), on.end(), "cuda") != on.end();
   return moves || !e.program.multiple_reduction;
 }
 
@@ -37,14 +38,16 @@ Trace run_host(const Context& c, const Plan& plan) {
                      .values = {},
                      .options = c.experiment.run.host});
   Trace trace = host.run(plan);
-  if (!c.options.dump_folder.empty()) dump(host, c.options.dump_folder);
+  if (!c.options.dump_folder.empty()) dump(host.result(), c.options.dump_folder);
   return trace;
 }
 
 Trace run_executor(const Context& c, const Plan& plan, const std::string& name) {
   if (name == "host") return run_host(c, plan);
-  if (name == "analytic") return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
-  throw Error(ErrorKind::environment, fmt::format("executor '{}' is not in this build; there are: host, analytic", name));
+  if (name == "analytic")
+    return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
+  throw Error(ErrorKind::environment,
+              fmt::format("executor '{}' is not in this build; there are: host, analytic", name));
 }
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
@@ -80,16 +83,29 @@ void write_trace(const PointOptions& options, const Trace& trace) {
   write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
 }
 
-Json published_json(const Experiment& e, const std::vector<Trace>& traces) {
+/// Published rows beside the runs: what each executor predicts in the row's own unit.
+Json published_json(const Experiment& e, const Routing& routing, const Plan& plan,
+                    const std::vector<Trace>& traces) {
   Json rows = Json::array();
+  if (e.published.empty()) return rows;
+  const ValidationPlan record = read_validation(e.validation_file);
+  const FanOut fan = fan_out(e.shape, routing, e.grouping());
   for (const std::string& id : e.published) {
-    const LinedUp lined_up = line_up(id, e.shape, make_routing(e), e.grouping(), e.program.kind);
-    Json row = {{"id", id}, {"unit", lined_up.unit}, {"published", lined_up.published}, {"published_us", lined_up.published_us}};
+    const RuledRow ruled = find_row(record, id);
+    const bool is_combine = ruled.row.op.starts_with("combine");
+    std::string type = is_combine ? ruled.row.combine_type : ruled.row.dispatch_type;
+    if (type.empty()) type = is_combine ? ruled.rule.assumed_combine_type : ruled.rule.assumed_dispatch_type;
+    const auto stands_for = time_of_value(ruled, fan, type, e.shape.max_tokens);
+    Json row = {{"id", id}, {"unit", ruled.row.unit}, {"published", ruled.row.value}};
+    if (stands_for) row["published_us"] = microseconds(*stands_for);
     for (const Trace& trace : traces) {
       if (trace.total.value <= 0) continue;
-      const double predicted = lined_up.in_unit(trace.total);
-      row["predicted"][trace.header.executor] = predicted;
-      row["error"][trace.header.executor] = predicted / lined_up.published - 1;
+      const Seconds time = measured_time(trace, plan, ruled.rule);
+      const auto value = value_in_unit(ruled, fan, type, e.shape.max_tokens, time);
+      if (!value) continue;
+      row["predicted"][trace.header.executor] = *value;
+      row["predicted_us"][trace.header.executor] = microseconds(time);
+      row["error"][trace.header.executor] = *value / ruled.row.value - 1;
     }
     rows.push_back(row);
   }
@@ -111,22 +127,36 @@ Json plan_json(const Plan& plan, int64_t max_ops) {
   for (size_t p = 0; p < plan.phases().size(); ++p) {
     const Phase& phase = plan.phases()[p];
     const LedgerEntry moved = ledger.total(static_cast<PhaseId>(p));
-    out["phases"].push_back({{"name", phase.name}, {"engine", to_string(phase.engine)}, {"sms", phase.sms},
-                             {"row_bytes", phase.row_bytes}, {"messages", moved.messages}, {"bytes", moved.bytes}});
+    out["phases"].push_back({{"name", phase.name},
+                             {"engine", to_string(phase.engine)},
+                             {"sms", phase.sms},
+                             {"row_bytes", phase.row_bytes},
+                             {"messages", moved.messages},
+                             {"bytes", moved.bytes}});
   }
   out["ledger"] = Json::array();
   for (const LedgerEntry& e : ledger.entries())
-    out["ledger"].push_back({{"phase", plan.phases()[e.phase].name}, {"src", e.src}, {"dst", e.dst},
-                             {"messages", e.messages}, {"bytes", e.bytes}});
+    out["ledger"].push_back({{"phase", plan.phases()[e.phase].name},
+                             {"src", e.src},
+                             {"dst", e.dst},
+                             {"messages", e.messages},
+                             {"bytes", e.bytes}});
   if (static_cast<int64_t>(plan.ops().size()) > max_ops) return out;
   out["ops"] = Json::array();
   for (OpId id = 0; id < static_cast<OpId>(plan.ops().size()); ++id) {
     const Op& op = plan.ops()[static_cast<size_t>(id)];
     Json on = Json::array();
     for (const Dep& dep : plan.deps(id)) on.push_back({{"op", dep.op}, {"event", to_string(dep.on)}});
-    out["ops"].push_back({{"kind", to_string(op.kind)}, {"link", to_string(op.link)}, {"class", op.traffic_class},
-                          {"phase", plan.phases()[op.phase].name}, {"src", op.src}, {"dst", op.dst},
-                          {"messages", op.messages}, {"rows", op.rows}, {"bytes", op.bytes}, {"on", on}});
+    out["ops"].push_back({{"kind", to_string(op.kind)},
+                          {"link", to_string(op.link)},
+                          {"class", op.traffic_class},
+                          {"phase", plan.phases()[op.phase].name},
+                          {"src", op.src},
+                          {"dst", op.dst},
+                          {"messages", op.messages},
+                          {"rows", op.rows},
+                          {"bytes", op.bytes},
+                          {"on", on}});
   }
   return out;
 }
@@ -157,7 +187,7 @@ Json run_point(const Experiment& e, const PointOptions& options) {
           {"scaleup", plan.grouping().scaleup},
           {"seed", e.routing.seed},
           {"executors", executors},
-          {"published", published_json(e, traces)},
+          {"published", published_json(e, routing, plan, traces)},
           {"table", table}};
 }
 

@@ -34,7 +34,8 @@ bool write_all(int fd, const std::string& text) {
   return true;
 }
 
-/// In the child: runs the piece, sends a status character and the text, and ends without the parent's clean-up.
+/// In the child: runs the piece, sends a status character and the text, and ends without the parent's
+/// clean-up.
 [[noreturn]] void serve(int fd, int32_t piece, const std::function<std::string(int32_t)>& work) {
   std::string text;
   int code = 0;
@@ -80,7 +81,8 @@ void finish(const Worker& worker, PieceResult& result) {
   while (::waitpid(worker.pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status)) {
-    result.error = fmt::format("the worker was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    result.error =
+        fmt::format("the worker was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
     result.exit_code = static_cast<int>(ErrorKind::environment);
   } else if (WEXITSTATUS(status) != 0) {
     result.error.swap(result.text);
@@ -92,7 +94,8 @@ void show_progress(const std::string& name, int32_t done, int32_t count) {
   if (name.empty() || ::isatty(STDERR_FILENO) == 0) return;
   constexpr int32_t kWidth = 30;
   const int32_t filled = count == 0 ? kWidth : static_cast<int32_t>(int64_t{kWidth} * done / count);
-  std::fprintf(stderr, "\r%s [%s%s] %d/%d", name.c_str(), std::string(static_cast<size_t>(filled), '#').c_str(),
+  std::fprintf(stderr, "\r%s [%s%s] %d/%d", name.c_str(),
+               std::string(static_cast<size_t>(filled), '#').c_str(),
                std::string(static_cast<size_t>(kWidth - filled), ' ').c_str(), done, count);
   if (done == count) std::fprintf(stderr, "\r%*s\r", static_cast<int>(name.size()) + kWidth + 24, "");
   std::fflush(stderr);
@@ -109,9 +112,11 @@ std::vector<PieceResult> run_pieces(int32_t count, int32_t jobs, const std::stri
   int32_t done = 0;
   show_progress(progress, done, count);
   while (done < count) {
-    while (next < count && static_cast<int32_t>(workers.size()) < jobs) workers.push_back(start(next++, work));
+    while (next < count && static_cast<int32_t>(workers.size()) < jobs)
+      workers.push_back(start(next++, work));
     std::vector<pollfd> waiting;
-    for (const Worker& worker : workers) waiting.push_back({.fd = worker.pipe, .events = POLLIN, .revents = 0});
+    for (const Worker& worker : workers)
+      waiting.push_back({.fd = worker.pipe, .events = POLLIN, .revents = 0});
     if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR)
       throw Error(ErrorKind::environment, fmt::format("poll: {}", std::strerror(errno)));
     for (size_t i = waiting.size(); i-- > 0;) {

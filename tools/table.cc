@@ -41,7 +41,8 @@ std::string Table::text() const {
   const auto add_line = [&](const std::vector<std::string>& cells) {
     std::string line;
     for (size_t c = 0; c < cells.size(); ++c)
-      line += right[c] ? fmt::format("{:>{}}  ", cells[c], width[c]) : fmt::format("{:<{}}  ", cells[c], width[c]);
+      line += right[c] ? fmt::format("{:>{}}  ", cells[c], width[c])
+                       : fmt::format("{:<{}}  ", cells[c], width[c]);
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   };

@@ -201,6 +201,7 @@ class CombineBuilder {
 
   std::vector<Dep> gate(Rank r) const {
     std::vector<Dep> deps;
+    deps.reserve(2);
     if (!enter_.empty()) deps.push_back({enter_[at(r)], On::arrived});
     if (sums_locally_ && local_ops_[at(r)] != kNone) deps.push_back({local_ops_[at(r)], On::stream});
     return deps;

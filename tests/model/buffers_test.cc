@@ -470,5 +470,16 @@ TEST(FieldCases, B08_HintCoversTheBytesReallyTouched) {
   }
 }
 
+TEST(V1NormalBuffer, CountsQueuesOfBothMemories) {
+  // C = 10, P = 8, N = 2: NVLink 10*8*7*4 + 10*8*256*16392 = 335710400, a multiple of 128 after
+  // rounding; RDMA 10*2*18*8 + 2*10*2*128*16408 + 2^20 = 85060416.
+  const BufferPlan plan = v1_normal_buffer({.ranks = 16, .num_sms = 20, .hidden_bytes = 14336});
+  ASSERT_EQ(plan.uses.size(), 2u);
+  EXPECT_EQ(plan.total.count, int64_t{335710464} + 85060480);
+  EXPECT_EQ(v1_normal_buffer({.ranks = 8, .num_sms = 20, .hidden_bytes = 14336}).uses.size(), 1u);
+  EXPECT_THROW(v1_normal_buffer({.ranks = 12, .num_sms = 20, .hidden_bytes = 14336}), Error);
+  EXPECT_THROW(v1_normal_buffer({.ranks = 8, .num_sms = 21, .hidden_bytes = 14336}), Error);
+}
+
 }  // namespace
 }  // namespace plumb

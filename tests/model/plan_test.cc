@@ -14,7 +14,13 @@ Plan two_ranks() {
 }
 
 Op put(Rank src, Rank dst) {
-  return {.kind = OpKind::put, .link = Link::scale_up, .src = src, .dst = dst, .messages = 1, .rows = 1, .bytes = 100};
+  return {.kind = OpKind::put,
+          .link = Link::scale_up,
+          .src = src,
+          .dst = dst,
+          .messages = 1,
+          .rows = 1,
+          .bytes = 100};
 }
 
 Op local(OpKind kind, Rank r) { return {.kind = kind, .src = r, .dst = r}; }
@@ -42,7 +48,8 @@ TEST(Plan, RejectsEdgeOnRemoteEvent) {
   Plan plan = two_ranks();
   const OpId sent = plan.add(put(0, 1));
   const std::string text = message_of([&] { plan.add(local(OpKind::wait, 0), {{sent, On::arrived}}); });
-  EXPECT_NE(text.find("op 1 (wait 0 -> 0) cannot see 'arrived' of op 0 (put 0 -> 1)"), std::string::npos) << text;
+  EXPECT_NE(text.find("op 1 (wait 0 -> 0) cannot see 'arrived' of op 0 (put 0 -> 1)"), std::string::npos)
+      << text;
   EXPECT_THROW(plan.add(local(OpKind::wait, 1), {{sent, On::sent}}), LogicError);
 }
 
@@ -108,8 +115,8 @@ TEST(Plan, DigestChangesWithEveryPart) {
   Plan other_program(Program{.expand = true}, {.ranks = 2, .scaleup = 2});
   other_program.add_phase({.name = "send", .engine = Engine::sm, .row_bytes = 100});
 
-  const std::vector<Digest> digests = {empty.digest(),      one.digest(),       other_bytes.digest(),
-                                       high_bytes.digest(), edge.digest(),      with_edge.digest(),
+  const std::vector<Digest> digests = {empty.digest(),        one.digest(),  other_bytes.digest(),
+                                       high_bytes.digest(),   edge.digest(), with_edge.digest(),
                                        other_program.digest()};
   for (size_t i = 0; i < digests.size(); ++i)
     for (size_t j = i + 1; j < digests.size(); ++j) EXPECT_NE(digests[i], digests[j]) << i << " and " << j;
@@ -131,7 +138,8 @@ TEST(Plan, DrawingNamesOpsAndEdgesAndRefusesLargePlans) {
 
 TEST(Program, RefusesContradictionsWithFoundAndAllowed) {
   const std::string text = message_of([] { validate(Program{.zero_padding = true, .num_biases = 3}); });
-  EXPECT_EQ(text, "program: zero_padding needs expand: only that layout has gaps; num_biases is 3, allowed 0 .. 2");
+  EXPECT_EQ(text,
+            "program: zero_padding needs expand: only that layout has gaps; num_biases is 3, allowed 0 .. 2");
   EXPECT_THROW(validate(Program{.kind = ProgramKind::send_recv}), Error);
   EXPECT_THROW(validate(Program{.kind = ProgramKind::engram, .fetches = 1}), Error);
   EXPECT_THROW(validate(Program{.traffic_class = 16}), Error);
@@ -140,8 +148,9 @@ TEST(Program, RefusesContradictionsWithFoundAndAllowed) {
 
 TEST(Program, TextNamesOnlyWhatDiffers) {
   EXPECT_EQ(to_string(Program{}), "kind=dispatch mode=direct");
-  EXPECT_EQ(to_string(Program{.kind = ProgramKind::combine, .mode = Mode::hybrid, .expand = true, .num_sms = 12}),
-            "kind=combine mode=hybrid expand=true num_sms=12");
+  EXPECT_EQ(
+      to_string(Program{.kind = ProgramKind::combine, .mode = Mode::hybrid, .expand = true, .num_sms = 12}),
+      "kind=combine mode=hybrid expand=true num_sms=12");
 }
 
 }  // namespace

@@ -30,9 +30,7 @@ TEST(Random, XoshiroStepsAsDerivedByHand) {
   EXPECT_EQ(random.next(), 1509978240u);
 }
 
-TEST(Random, RefusesTheZeroState) {
-  EXPECT_THROW(Random(std::array<uint64_t, 4>{}), LogicError);
-}
+TEST(Random, RefusesTheZeroState) { EXPECT_THROW(Random(std::array<uint64_t, 4>{}), LogicError); }
 
 TEST(Random, SeedsFromAChainOfMixes) {
   // The definition, written out: seed, then stream, then index enter between mixes; four more mixes give the

@@ -105,16 +105,23 @@ TEST(Routing, ExpectedDistinctGroupLimitedHasItsExactCases) {
   EXPECT_NEAR(expected_distinct_group_limited(256, 64, 8, 8, 8), expected_distinct(256, 64, 8), 1e-12);
   // One group chosen: one node.
   EXPECT_NEAR(expected_distinct_group_limited(256, 2, 8, 8, 1), 1, 1e-12);
-  // 128 experts in 4 of 8 groups, 4 - 4 C(96, 8) / C(128, 8) = 3.62901; worked number of the header.
-  EXPECT_NEAR(expected_distinct_group_limited(256, 8, 8, 8, 4), 4 - 4 * choose(96, 8) / choose(128, 8), 1e-9);
-  EXPECT_NEAR(expected_distinct_group_limited(256, 8, 8, 8, 4), 3.62901, 5e-6);
-  EXPECT_NEAR(expected_distinct_group_limited(256, 64, 8, 8, 4), 7.35937, 5e-6);
-  // Two nodes of 4 gate groups: j of the 4 chosen on a node with probability C(4,j) C(4,4-j) / C(8,4).
-  double hit = 0;
-  for (int32_t j = 0; j <= 4; ++j)
-    hit += choose(4, j) * choose(4, 4 - j) / choose(8, 4) * (1 - choose(128 - 32 * j, 8) / choose(128, 8));
-  EXPECT_NEAR(expected_distinct_group_limited(256, 2, 8, 8, 4), 2 * hit, 2e-9);
-  EXPECT_NEAR(expected_distinct_group_limited(256, 2, 8, 8, 4), 1.92584, 5e-6);
+  // 4 groups of 2 experts, at most 2 of them open. The second of two choices falls on one of 7 experts, of
+  // which 6 are in another group: 1 + 6 / 7. A third one finds the first group full, or both open: 2.
+  EXPECT_NEAR(expected_distinct_group_limited(8, 4, 2, 4, 2), 13.0 / 7, 1e-12);
+  EXPECT_NEAR(expected_distinct_group_limited(8, 4, 3, 4, 2), 2, 1e-12);
+  // Groups = gate groups: the limit only cuts off what a plain draw would hit, so E min(D, 4), with
+  // P(D = d) = C(8, d) sum_i (-1)^i C(d, i) C(32 (d - i), 8) / C(256, 8) by inclusion and exclusion.
+  double expected = 0;
+  for (int32_t d = 1; d <= 8; ++d) {
+    double ways = 0;
+    for (int32_t i = 0; i < d; ++i) ways += (i % 2 == 0 ? 1 : -1) * choose(d, i) * choose(32 * (d - i), 8);
+    expected += std::min(d, 4) * choose(8, d) * ways / choose(256, 8);
+  }
+  EXPECT_NEAR(expected_distinct_group_limited(256, 8, 8, 8, 4), expected, 1e-9);
+  // Worked numbers of the header.
+  EXPECT_NEAR(expected_distinct_group_limited(256, 8, 8, 8, 4), 3.98308, 5e-6);
+  EXPECT_NEAR(expected_distinct_group_limited(256, 64, 8, 8, 4), 7.47109, 5e-6);
+  EXPECT_NEAR(expected_distinct_group_limited(256, 2, 8, 8, 4), 1.96944, 5e-6);
   EXPECT_TEXT(error_of([] { expected_distinct_group_limited(240, 6, 8, 8, 4); }),
               "groups is 6; allowed: divisors and multiples of gate_groups 8");
   EXPECT_TEXT(error_of([] { expected_distinct_group_limited(256, 8, 8, 8, 9); }),

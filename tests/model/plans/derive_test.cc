@@ -56,7 +56,8 @@ TEST(Reverse, IsTheSamePlanWithAndWithoutRows) {
   for (const Mode mode : {Mode::direct, Mode::hybrid})
     for (const bool expand : {false, true})
       for (const RowPlacement placement : {RowPlacement::staged, RowPlacement::direct}) {
-        const Program program{.kind = ProgramKind::combine, .mode = mode, .placement = placement, .expand = expand};
+        const Program program{
+            .kind = ProgramKind::combine, .mode = mode, .placement = placement, .expand = expand};
         EXPECT_EQ(plan_of(program, true).digest(), plan_of(program, false).digest()) << to_string(program);
       }
 }
@@ -72,7 +73,8 @@ TEST(Reverse, SingleReductionSendsEveryCopyHome) {
   for (const auto& [key, rows] : network_rows(direct, false, {"combine_remote"})) over_network += rows;
   EXPECT_GT(over_rail, 0);
   EXPECT_EQ(over_rail, over_network);
-  EXPECT_THROW(plan_of({.kind = ProgramKind::combine, .mode = Mode::hybrid, .multiple_reduction = false}), Error);
+  EXPECT_THROW(plan_of({.kind = ProgramKind::combine, .mode = Mode::hybrid, .multiple_reduction = false}),
+               Error);
 }
 
 TEST(Without, LeavesAllOtherOpsAndJoinsTheirEdges) {
@@ -104,8 +106,10 @@ TEST(Append, ConservesBothPlansAndOrdersThem) {
   const Plan round_trip = plan_of({.kind = ProgramKind::round_trip, .mode = Mode::hybrid}, true);
   const Plan dispatch = plan_of({.mode = Mode::hybrid}, true);
   const Plan combine = plan_of({.kind = ProgramKind::combine, .mode = Mode::hybrid}, true);
-  EXPECT_EQ(account(round_trip).total().bytes, account(dispatch).total().bytes + account(combine).total().bytes);
-  EXPECT_EQ(round_trip.ops().size(), dispatch.ops().size() + combine.ops().size() + 8);  // one compute op a rank
+  EXPECT_EQ(account(round_trip).total().bytes,
+            account(dispatch).total().bytes + account(combine).total().bytes);
+  EXPECT_EQ(round_trip.ops().size(),
+            dispatch.ops().size() + combine.ops().size() + 8);  // one compute op a rank
   // Every op of combine waits for something: nothing starts before the experts.
   const auto experts = *round_trip.find_phase("experts");
   for (OpId id = 0; id < static_cast<OpId>(round_trip.ops().size()); ++id)
@@ -128,7 +132,8 @@ TEST(Coarsen, ConservesBytesBetweenGroupsOnEveryLink) {
   for (const Mode mode : {Mode::direct, Mode::hybrid}) {
     const Plan plan = plan_of({.mode = mode});
     const Plan coarse = coarsen(plan, 4);
-    std::map<std::tuple<PhaseId, Link, Rank, Rank>, std::tuple<int64_t, int64_t, int64_t>> fine_sum, coarse_sum;
+    std::map<std::tuple<PhaseId, Link, Rank, Rank>, std::tuple<int64_t, int64_t, int64_t>> fine_sum,
+        coarse_sum;
     for (const Op& op : plan.ops()) {
       if (op.kind == OpKind::barrier) continue;
       auto& [bytes, rows, messages] = fine_sum[{op.phase, op.link, op.src / 4, op.dst / 4}];

@@ -1,0 +1,227 @@
+// One pass over a plan for its loads, and the grouping of its phases into pipelines.
+#include "model/analytic_work.h"
+
+#include <algorithm>
+#include <bitset>
+#include <limits>
+
+#include "model/error.h"
+
+namespace plumb::detail {
+namespace {
+
+using PhaseSet = std::bitset<256>;
+
+/// Costs of a phase that are the same for all of its ops.
+struct PhaseRates {
+  bool is_copy_engine = false;
+  std::array<double, 3> sm_per_row{};  // seconds, by link class; 0 where SMs cost nothing
+  std::array<double, 3> sm_per_byte{};
+};
+
+std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs) {
+  const BytesPerSecond rate = sm_rate(costs.sm, machine.gpu.name).value_or(machine.gpu.sm_write_rate.value);
+  std::vector<PhaseRates> all;
+  for (const Phase& phase : plan.phases()) {
+    PhaseRates out{.is_copy_engine = phase.engine == Engine::copy_engine};
+    if (phase.engine == Engine::sm && !is_listed(costs.sm.free_phases, phase.name)) {
+      const auto device = static_cast<int32_t>(machine.gpu.sms.value);
+      const double sms = phase.sms == 0 ? device : std::min(phase.sms, device);
+      const double factor = sm_factor(costs.sm, phase.name, machine.gpu.name) / std::max(sms, 1.0);
+      for (const Link link : costs.sm.links) {
+        out.sm_per_row[static_cast<size_t>(link)] = costs.sm.row_time.value.value * factor;
+        out.sm_per_byte[static_cast<size_t>(link)] = rate.value > 0 ? factor / rate.value : 0;
+      }
+    }
+    all.push_back(out);
+  }
+  return all;
+}
+
+class Measurer {
+ public:
+  Measurer(const Plan& plan, const Machine& machine, const Fabric& fabric, const Costs& costs)
+      : plan_(plan),
+        fabric_(fabric),
+        rates_(phase_rates(plan, machine, costs)),
+        out_(plan),
+        sampled_(out_.num_phases) {}
+
+  PlanWork run() {
+    for (OpId id = 0; id < static_cast<OpId>(plan_.ops().size()); ++id) {
+      const Op& op = plan_.ops()[static_cast<size_t>(id)];
+      add_work(op);
+      add_relations(id, op);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void add_work(const Op& op) {
+    const PhaseRates& rates = rates_[op.phase];
+    RankWork& own = out_.at(op.phase, static_cast<size_t>(issuer(op)));
+    own.takes_part = own.issues = true;
+    switch (op.kind) {
+      case OpKind::put:
+      case OpKind::get:
+        add_transfer(op, own);
+        break;
+      case OpKind::copy:
+      case OpKind::reduce:
+        own.memory += memory_bytes(plan_, op);
+        break;
+      case OpKind::compute:
+        own.compute_seconds += plan_.phases()[op.phase].duration.value;
+        return;
+      case OpKind::barrier:
+        out_.barriers[op.phase].push_back({op.src, op.rows});
+        return;
+      case OpKind::wait:
+        return;
+    }
+    if (rates.is_copy_engine) own.copy_engine += op.bytes;
+    const auto link = static_cast<size_t>(op.link);
+    own.sm_seconds +=
+        rates.sm_per_row[link] * op.rows + rates.sm_per_byte[link] * static_cast<double>(op.bytes);
+    own.issued_messages += op.messages;
+    own.issued_bytes += op.bytes;
+  }
+
+  void add_transfer(const Op& op, RankWork& own) {
+    const size_t network = network_index(op.link);
+    RankWork& source = out_.at(op.phase, static_cast<size_t>(op.src));
+    RankWork& target = out_.at(op.phase, static_cast<size_t>(op.dst));
+    source.takes_part = target.takes_part = true;
+    source.sent[network] += op.bytes;
+    target.received[network] += op.bytes;
+    if (network == kOut) own.messages += op.messages;
+    out_.has_network[op.phase][network] = true;
+    // Latencies of paths differ by a few hops: a sample at growing distances stands for all.
+    const int64_t seen = sampled_[op.phase][network]++;
+    if ((seen & (seen - 1)) != 0) return;
+    const double trips = op.kind == OpKind::get ? 2 : 1;
+    double& longest = out_.longest_latency[op.phase][network];
+    longest = std::max(longest, trips * fabric_.latency(op.link, op.src, op.dst).value);
+  }
+
+  void add_relations(OpId id, const Op& op) {
+    for (const Dep& dep : plan_.deps(id)) {
+      const PhaseId from = plan_.ops()[static_cast<size_t>(dep.op)].phase;
+      out_.relations[from * out_.num_phases + op.phase] |= dep.on == On::stream ? kStream
+                                                           : dep.on == On::sent ? kSent
+                                                                                : kArrived;
+      if (from == op.phase && dep.on != On::stream) lengthen_chain(dep.op, id, op.phase);
+    }
+  }
+
+  void lengthen_chain(OpId from, OpId to, PhaseId phase) {
+    if (chain_.empty()) chain_.resize(plan_.ops().size());
+    int32_t& length = chain_[static_cast<size_t>(to)];
+    length = std::max(length, chain_[static_cast<size_t>(from)] + 1);
+    out_.chain[phase] = std::max(out_.chain[phase], length);
+  }
+
+  const Plan& plan_;
+  const Fabric& fabric_;
+  const std::vector<PhaseRates> rates_;
+  PlanWork out_;
+  std::vector<std::array<int64_t, 2>> sampled_;  // [phases][network]: transfers seen
+  std::vector<int32_t> chain_;                   // [ops], empty while no phase waits for itself
+};
+
+/// The rank whose traffic alone a node carries, kNone when it carries that of several.
+Rank sole_rank(const FabricNode& node) {
+  return node.kind == NodeKind::gpu || node.kind == NodeKind::nic ? node.rank : kNone;
+}
+
+/// True when all bytes of a link are sent or received by one rank: a GPU's cable to a switch or NIC.
+bool is_private(const Fabric& fabric, const FabricLink& link) {
+  const Rank a = sole_rank(fabric.nodes()[static_cast<size_t>(link.from)]);
+  const Rank b = sole_rank(fabric.nodes()[static_cast<size_t>(link.to)]);
+  return (a == kNone) != (b == kNone) || (a == b && a != kNone);
+}
+
+}  // namespace
+
+void RankWork::add(const RankWork& other) {
+  for (size_t n : {kUp, kOut}) {
+    sent[n] += other.sent[n];
+    received[n] += other.received[n];
+  }
+  memory += other.memory;
+  copy_engine += other.copy_engine;
+  messages += other.messages;
+  sm_seconds += other.sm_seconds;
+  compute_seconds += other.compute_seconds;
+  issued_messages += other.issued_messages;
+  issued_bytes += other.issued_bytes;
+  issues |= other.issues;
+  takes_part |= other.takes_part;
+}
+
+int64_t memory_bytes(const Plan& plan, const Op& op) {
+  if (op.kind == OpKind::copy) return 2 * op.bytes;
+  if (op.kind == OpKind::reduce) return op.bytes + op.messages * plan.phases()[op.phase].row_bytes;
+  return 0;
+}
+
+PlanWork measure(const Plan& plan, const Machine& machine, const Fabric& fabric, const Costs& costs) {
+  return Measurer(plan, machine, fabric, costs).run();
+}
+
+std::vector<std::vector<PhaseId>> find_pipelines(const PlanWork& work) {
+  const size_t n = work.num_phases;
+  // reach[a] holds b when b runs after or with a; a stream edge ties both ends, so it leads both ways.
+  std::vector<PhaseSet> reach(n);
+  for (size_t a = 0; a < n; ++a) {
+    reach[a].set(a);
+    for (size_t b = 0; b < n; ++b) {
+      if (work.relation(a, b) != kNoRelation) reach[a].set(b);
+      if (work.relation(b, a) & kStream) reach[a].set(b);
+    }
+  }
+  for (size_t middle = 0; middle < n; ++middle)
+    for (size_t a = 0; a < n; ++a)
+      if (reach[a][middle]) reach[a] |= reach[middle];
+  std::vector<std::vector<PhaseId>> pipelines;
+  std::vector<size_t> successors;
+  PhaseSet placed;
+  for (size_t a = 0; a < n; ++a) {
+    if (placed[a]) continue;
+    std::vector<PhaseId> members;
+    for (size_t b = a; b < n; ++b)
+      if (reach[a][b] && reach[b][a]) members.push_back(static_cast<PhaseId>(b));
+    for (const PhaseId b : members) placed.set(b);
+    pipelines.push_back(std::move(members));
+  }
+  // What reaches more phases comes earlier; of two that reach equally many, neither reaches the other.
+  std::stable_sort(pipelines.begin(), pipelines.end(), [&](const auto& x, const auto& y) {
+    return reach[x.front()].count() > reach[y.front()].count();
+  });
+  return pipelines;
+}
+
+HotLink hottest_shared_link(const Plan& plan, const std::vector<PhaseId>& phases, const Fabric& fabric,
+                            const Costs& costs) {
+  PhaseSet wanted;
+  for (const PhaseId p : phases) wanted.set(p);
+  std::vector<Demand> demands;
+  for (const Op& op : plan.ops())
+    if (wanted[op.phase] && op.link != Link::local && op.bytes > 0)
+      demands.push_back({.src = op.src, .dst = op.dst, .network = op.link, .bytes = op.bytes});
+  HotLink hottest;
+  if (demands.empty()) return hottest;
+  const std::vector<double> loads = fabric.loads(demands);
+  for (size_t l = 0; l < loads.size(); ++l) {
+    const FabricLink& link = fabric.links()[l];
+    const double nominal = loads[l] / link.rate.value;
+    hottest.nominal_seconds = std::max(hottest.nominal_seconds, nominal);
+    const auto& share = link.network == Link::scale_out ? costs.scale_out_share : costs.scale_up_share;
+    if (nominal / share.value <= hottest.seconds || is_private(fabric, link)) continue;
+    hottest.link = static_cast<LinkId>(l);
+    hottest.seconds = nominal / share.value;
+  }
+  return hottest;
+}
+
+}  // namespace plumb::detail

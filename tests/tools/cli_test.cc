@@ -1,0 +1,307 @@
+// The command line as a user meets it: exit codes, texts of errors, the JSON contract of docs/json.md.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct Output {
+  int exit_code = -1;
+  std::string text;    // stdout
+  std::string errors;  // stderr
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// A folder of the test's own, empty at its start.
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ =
+        fs::temp_directory_path() / ("plumb-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Output plumb(const std::string& arguments) const {
+    const fs::path errors = folder_ / "stderr";
+    const std::string command =
+        "cd " PLUMB_SOURCE_DIR " && " PLUMB_BINARY " " + arguments + " 2>" + errors.string();
+    Output out;
+    FILE* pipe = ::popen(command.c_str(), "r");
+    std::array<char, 4096> buffer;
+    size_t n = 0;
+    while ((n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0) out.text.append(buffer.data(), n);
+    const int status = ::pclose(pipe);
+    out.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    out.errors = read(errors);
+    return out;
+  }
+
+  Json json(const std::string& arguments) const {
+    const Output out = plumb(arguments);
+    EXPECT_EQ(out.exit_code, 0) << out.errors;
+    return Json::parse(out.text, nullptr, false);
+  }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+
+  std::string experiment(const std::string& more = "") const {
+    return write("e.yaml", std::string("schema: plumb.experiment/1\nmachine: {file: " PLUMB_SOURCE_DIR
+                                       "/topologies/h200-cx7.yaml, nodes: 2}\n"
+                                       "program: {kind: round_trip, mode: hybrid, num_sms: 8}\n"
+                                       "shape: {experts: 32, topk: 4, hidden: 256, tokens_per_rank: 8}\n"
+                                       "run: {on: [host, analytic]}\n") +
+                               more);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Cli, HelpOfEveryCommandShowsAnExample) {
+  for (const std::string command :
+       {"check", "plan", "run", "compare", "calibrate", "sms", "buffers", "topo", "trace", "validate"}) {
+    const Output out = plumb(command + " --help");
+    EXPECT_EQ(out.exit_code, 0) << command;
+    EXPECT_NE(out.text.find("Example:\n  plumb " + command), std::string::npos) << out.text;
+  }
+  EXPECT_EQ(plumb("--help").exit_code, 0);
+  EXPECT_EQ(plumb("--version").exit_code, 0);
+}
+
+TEST_F(Cli, BadUsageEndsWithTwoAndNamesTheCommands) {
+  for (const std::string arguments :
+       {"", "nothing", "run", "sms --ranks 16", "sms --machine x --ranks 0", "run a b c"}) {
+    const Output out = plumb(arguments);
+    EXPECT_EQ(out.exit_code, 2) << arguments;
+    EXPECT_NE(out.errors.find("plumb: error: "), std::string::npos) << arguments;
+    EXPECT_NE(out.errors.find("check, plan, run"), std::string::npos) << arguments;
+    EXPECT_EQ(out.text, "");
+  }
+  const Output missing = plumb("run " + (folder_ / "none.yaml").string());
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_NE(missing.errors.find("none.yaml"), std::string::npos);
+}
+
+TEST_F(Cli, CheckPrintsAllProblemsOfAllFiles) {
+  const std::string first = write("first.yaml",
+                                  "schema: plumb.experiment/1\n"
+                                  "machine: {file: " PLUMB_SOURCE_DIR
+                                  "/topologies/h200-cx7.yaml}\n"
+                                  "program: {kind: dispatch, num_sm: 4}\n"
+                                  "shape: {experts: 256, topkk: 8, hidden: 7168, tokens_per_rank: 1}\n");
+  const std::string second = write("second.yaml", "schema: plumb.experiment/1\nschema: plumb.experiment/1\n");
+  const Output out = plumb("check " + first + " " + second);
+  EXPECT_EQ(out.exit_code, 2);
+  for (const std::string& expected :
+       {first + ":3:27: error: unknown key 'num_sm' in 'program' (did you mean 'num_sms'?)",
+        first + ":4:23: error: unknown key 'topkk' in 'shape' (did you mean 'topk'?)",
+        first + ":4:", second + ":2:1: error: "})
+    EXPECT_NE(out.errors.find(expected), std::string::npos) << expected << "\n" << out.errors;
+  EXPECT_NE(out.errors.find("program: {kind: dispatch, num_sm: 4}\n                          ^~~~~~"),
+            std::string::npos)
+      << out.errors;
+  EXPECT_NE(out.errors.find("'topk'"), std::string::npos);  // the missing key is named too
+  EXPECT_EQ(plumb("check experiments/lineup.yaml experiments/hybrid-small.yaml").exit_code, 0);
+}
+
+TEST_F(Cli, CheckTakesEveryShippedFile) {
+  std::string files;
+  for (const std::string where : {"topologies", "topologies/costs", "experiments"})
+    for (const auto& entry : fs::directory_iterator(fs::path(PLUMB_SOURCE_DIR) / where))
+      if (entry.path().extension() == ".yaml") files += " " + entry.path().string();
+  const Output out = plumb("check" + files);
+  EXPECT_EQ(out.exit_code, 0) << out.errors;
+}
+
+TEST_F(Cli, RunKeepsItsContract) {
+  const Json out = json("run " + experiment() + " --json");
+  EXPECT_EQ(out["schema"], "plumb.run/1");
+  EXPECT_TRUE(out["complete"]);
+  EXPECT_EQ(out["digest"].get<std::string>().size(), 32u);
+  ASSERT_EQ(out["executors"].size(), 2u);
+  for (const Json& executor : out["executors"]) {
+    EXPECT_TRUE(executor["ledger_ok"]);
+    EXPECT_TRUE(executor.contains("time_us"));
+    EXPECT_GT(executor["phases"].size(), 5u);
+    for (const Json& phase : executor["phases"])
+      EXPECT_TRUE(phase.contains("name") && phase.contains("bytes"));
+  }
+  EXPECT_EQ(out["executors"][0]["name"], "host");
+  EXPECT_EQ(out["executors"][1]["name"], "analytic");
+  EXPECT_GT(out["executors"][1]["time_us"], out["executors"][1]["lower_us"]);
+  EXPECT_EQ(json("plan " + experiment() + " --json")["digest"], out["digest"]);
+}
+
+TEST_F(Cli, RunGivesTheSameBytesTwiceAndInAnyOrderOfKeys) {
+  const std::string path = experiment();
+  const std::string once = plumb("run " + path + " --json").text;
+  EXPECT_EQ(once, plumb("run " + path + " --json --jobs 1").text);
+  const std::string turned = write("e.yaml",
+                                   "run: {on: [host, analytic]}\n"
+                                   "shape: {tokens_per_rank: 8, hidden: 256, topk: 4, experts: 32}\n"
+                                   "program: {num_sms: 8, mode: hybrid, kind: round_trip}\n"
+                                   "machine: {nodes: 2, file: " PLUMB_SOURCE_DIR
+                                   "/topologies/h200-cx7.yaml}\n"
+                                   "schema: plumb.experiment/1\n");
+  EXPECT_EQ(once, plumb("run " + turned + " --json").text);
+}
+
+TEST_F(Cli, SweepRunsTheProductOfItsLists) {
+  const Json out = json("run " + experiment("sweep: {program.num_sms: [4, 8], shape.topk: [1, 2, 3]}\n") +
+                        " --on analytic --json");
+  ASSERT_EQ(out["points"].size(), 6u);
+  EXPECT_EQ(out["points"][1]["label"], "program.num_sms=4 shape.topk=2");
+  EXPECT_EQ(out["points"][5]["label"], "program.num_sms=8 shape.topk=3");
+  EXPECT_NE(out["points"][0]["digest"], out["points"][5]["digest"]);
+}
+
+TEST_F(Cli, FailingPointIsMarkedAndTheOthersStay) {
+  // Two points, the second asks for more host memory than allowed.
+  const Output out = plumb("run " + experiment("sweep: {shape.tokens_per_rank: [1, 4096]}\n") +
+                           " --on host --set 'run.host_memory=1 MB' --json");
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_NE(out.errors.find("shape.tokens_per_rank=4096"), std::string::npos) << out.errors;
+  const Json result = Json::parse(out.text);
+  EXPECT_FALSE(result["complete"]);
+  EXPECT_TRUE(result["points"][0]["executors"][0]["ledger_ok"]);
+  EXPECT_TRUE(result["points"][1].contains("error"));
+}
+
+TEST_F(Cli, ExecutorThatIsNotBuiltEndsWithThree) {
+  const Output out = plumb("run " + experiment() + " --on cuda");
+  EXPECT_EQ(out.exit_code, 3);
+  EXPECT_NE(out.errors.find("'cuda' is not in this build"), std::string::npos) << out.errors;
+}
+
+TEST_F(Cli, DumpWritesRowsAndIndex) {
+  const std::string target = (folder_ / "rows").string();
+  const Output out = plumb("run " + experiment() + " --on host --dump " + target);
+  EXPECT_EQ(out.exit_code, 0) << out.errors;
+  const Json index = Json::parse(read(fs::path(target) / "index.json"));
+  EXPECT_TRUE(index["complete"]);
+  EXPECT_FALSE(index.empty());
+}
+
+TEST_F(Cli, B53_OutputThatCannotBeWrittenIsRefusedBeforeTheRun) {
+  const std::string path = experiment();
+  write("file", "not a folder");
+  for (const std::string& target : {(folder_ / "file").string(), std::string("/proc/nothing/here")}) {
+    for (const std::string option : {" -o ", " --dump "}) {
+      const Output out = plumb("run " + path + option + target);
+      EXPECT_EQ(out.exit_code, 3) << option << target;
+      EXPECT_NE(out.errors.find(target), std::string::npos) << out.errors;
+      EXPECT_EQ(out.text, "");
+    }
+    EXPECT_EQ(plumb("run " + path + " --csv " + target + "/x.csv").exit_code, 3);
+  }
+}
+
+TEST_F(Cli, B53_FullDiskLeavesNoPartialResult) {
+  const Output out = plumb("run " + experiment() + " --csv /dev/full/x.csv");
+  EXPECT_EQ(out.exit_code, 3);
+}
+
+TEST_F(Cli, TracesAreWrittenComparedAndConverted) {
+  const std::string target = (folder_ / "out").string();
+  ASSERT_EQ(plumb("run " + experiment() + " -o " + target).exit_code, 0);
+  const Output compared = plumb("compare " + target + "/host.csv " + target + "/analytic.csv");
+  EXPECT_EQ(compared.exit_code, 0) << compared.errors;
+  EXPECT_NE(compared.text.find("combine_reduce"), std::string::npos);
+  ASSERT_EQ(plumb("run " + experiment() + " --set shape.topk=2 -o " + target + "2").exit_code, 0);
+  const Output differ = plumb("compare " + target + "/host.csv " + target + "2/analytic.csv");
+  EXPECT_EQ(differ.exit_code, 1);
+  const Output converted = plumb("trace " + target + "/analytic.csv --chrome " + target + "/chrome.json");
+  EXPECT_EQ(converted.exit_code, 0) << converted.errors;
+  EXPECT_TRUE(Json::parse(read(target + "/chrome.json")).contains("traceEvents"));
+  write("broken.csv", "no trace\n");
+  const Output broken = plumb("compare " + (folder_ / "broken.csv").string());
+  EXPECT_EQ(broken.exit_code, 2);
+  EXPECT_NE(broken.errors.find("broken.csv:1:1: error:"), std::string::npos) << broken.errors;
+}
+
+TEST_F(Cli, SmsGivesTheCountsOfDeepepsReadme) {
+  // README of DeepEP V2: 12 SMs for 8x2 and 6 for 8x4 on SM90, 24 for EP8 on SM100.
+  const auto sms = [this](const std::string& machine, int ranks, const std::string& mode) {
+    return json("sms --machine topologies/" + machine + ".yaml --ranks " + std::to_string(ranks) +
+                " --experts 256 --topk 8 --mode " + mode + " --json");
+  };
+  const Json two = sms("h200-cx7", 16, "hybrid");
+  EXPECT_EQ(two["deepep"]["sms"], 12);
+  EXPECT_EQ(two["deepep"]["qps"], 129);
+  EXPECT_GT(two["ours"]["sms"], 0);
+  EXPECT_NEAR(two["deepep"]["terms"]["expected_ranks"], 6.52327953354, 1e-9);
+  EXPECT_EQ(sms("h200-cx7", 32, "hybrid")["deepep"]["sms"], 6);
+  EXPECT_EQ(sms("b200-cx7", 8, "direct")["deepep"]["sms"], 24);
+  EXPECT_EQ(sms("h800-cx7", 16, "hybrid")["deepep"]["sms"], 8);
+}
+
+TEST_F(Cli, B16_GivenBandwidthWinsAndIsEchoed) {
+  const Json out = json(
+      "sms --machine topologies/h200-cx7.yaml --ranks 16 --experts 256 --topk 8 --mode hybrid --rdma-gbs 25 "
+      "--json");
+  EXPECT_EQ(out["deepep"]["inputs"]["rdma_gbs"], 25.0);
+  EXPECT_EQ(out["deepep"]["sms"], 6);  // golden case h200_8x2_half_rate_nic
+}
+
+TEST_F(Cli, BuffersNameTheLargestBatch) {
+  const Json out =
+      json("buffers --ranks 16 --experts 448 --topk 8 --hidden 5120 --tokens 1840 --limit 32GiB --json");
+  // 34 291 715 584 B = 31.937 GiB at 1840 tokens; 32 GiB hold 1843 (one token more needs 18 634 240 B).
+  EXPECT_EQ(out["buffers"]["deepep_v1_low_latency"]["bytes"], 34291715584);
+  EXPECT_EQ(out["buffers"]["deepep_v1_low_latency"]["largest_tokens"], 1843);
+  EXPECT_LT(out["buffers"]["ours_expected"]["bytes"], out["buffers"]["ours_worst_case"]["bytes"]);
+}
+
+TEST_F(Cli, TopoShowsRoutesAndRefusesRanksThatAreNot) {
+  const Json routes = json("topo topologies/h800-cx7.yaml 0 9 --json");
+  double share = 0;
+  for (const Json& route : routes) share += route["share"].get<double>();
+  EXPECT_DOUBLE_EQ(share, 1.0);
+  const Output out = plumb("topo topologies/h800-cx7.yaml 0 999");
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_NE(out.errors.find("rank 999 is not in 'h800-cx7', allowed 0 .. 31"), std::string::npos)
+      << out.errors;
+}
+
+TEST_F(Cli, PlanOfUnknownOverrideNamesTheKey) {
+  const Output out = plumb("plan " + experiment() + " --set shape.topkk=3");
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_NE(out.errors.find("topkk"), std::string::npos) << out.errors;
+}
+
+TEST_F(Cli, ValidateMeetsItsTargets) {
+  const Json out = json("validate --on analytic --json");
+  const Json& held_out = out["summary"]["analytic"]["held_out"];
+  EXPECT_GE(held_out["count"], 60);
+  EXPECT_LE(held_out["median_error"], 0.10);
+  EXPECT_LE(held_out["worst_error"], 0.25);
+  for (const Json& row : out["rows"])
+    for (const char* field : {"id", "published", "predicted", "error", "set"})
+      EXPECT_TRUE(row.contains(field)) << row;
+}
+
+}  // namespace

@@ -1,0 +1,52 @@
+// plumb validate: predicts every row of the public record that a machine file describes.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "model/error.h"
+#include "model/validate.h"
+#include "tools/command.h"
+#include "tools/output.h"
+
+namespace plumb {
+namespace {
+
+struct Options {
+  std::vector<std::string> on = {"analytic"};
+  std::string rules = "experiments/validate.yaml";
+  std::string output;
+  bool json = false;
+  bool summary = false;
+};
+
+int run(const Options& options) {
+  if (!options.output.empty()) check_writable_file(options.output);
+  std::map<std::string, ExecutorFactory> executors;
+  for (const std::string& name : options.on) {
+    if (name != "analytic")
+      throw Error(ErrorKind::environment,
+                  fmt::format("executor '{}' is not in this build of validate; there is: analytic", name));
+    executors[name] = analytic_factory();
+  }
+  const ValidationResult result = run_validation(read_validation(options.rules), executors);
+  const std::string text = options.json ? to_json(result) : to_table(result, !options.summary);
+  if (options.output.empty())
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  else
+    write_file(options.output, text);
+  return 0;
+}
+
+}  // namespace
+
+Action configure_validate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("--on", options->on, "executors")->delimiter(',');
+  app.add_option("--rules", options->rules, "rules and records, docs/validation.md");
+  app.add_option("-o,--out", options->output, "write to this file");
+  app.add_flag("--json", options->json, "print as JSON");
+  app.add_flag("--summary", options->summary, "families and sets only, no rows");
+  return [options] { return run(*options); };
+}
+
+}  // namespace plumb
