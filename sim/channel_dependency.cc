@@ -49,6 +49,7 @@ void DependencyGraph::add(uint32_t from, uint32_t to) {
 }
 
 void DependencyGraph::step(const RouteTable& table, Rank dst, uint32_t buffer, std::vector<uint32_t>& found) {
+  if (end_of(buffer) == static_cast<Vertex>(dst)) return;  // landed
   for (Channel c : table.candidates(end_of(buffer), dst)) {
     const uint32_t to = number(c, class_after(buffer));
     add(buffer, to);

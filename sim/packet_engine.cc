@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "model/error.h"
-#include "model/random.h"
 #include "sim/channel_dependency.h"
 
 namespace plumb::sim {
@@ -19,25 +18,18 @@ constexpr double kEventsPerBucket = 8;                 // measured
 constexpr size_t kPrefetchFar = 4, kPrefetchNear = 2;  // events ahead; measured
 constexpr int32_t kBits = 64;  // of the masks over the lanes and over the channels of an endpoint
 
-RoutePolicy effective_policy(const PacketSettings& settings, size_t network, size_t level) {
-  const RoutePolicy policy = settings.networks[network].policy;
-  const bool adapts = policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow;
-  return adapts && !settings.lanes.adaptive[level] ? RoutePolicy::by_flow : policy;
-}
-
 }  // namespace
 
 PacketEngine::PacketEngine(const Fabric& fabric, const PacketSettings& settings, Traffic& traffic)
-    : fabric_(fabric), settings_(settings), traffic_(traffic), graph_(fabric), arbitration_(settings.lanes) {
+    : fabric_(fabric),
+      settings_(settings),
+      traffic_(traffic),
+      graph_(fabric),
+      router_(fabric, graph_, settings_),
+      arbitration_(settings.lanes) {
   check_settings();
-  tables_.emplace_back(fabric_, graph_, Link::scale_up);
-  tables_.emplace_back(fabric_, graph_, Link::scale_out);
-  for (size_t n = 0; n < 2; ++n)
-    for (size_t level = 0; level < kServiceLevels; ++level)
-      policies_[n][level] = effective_policy(settings_, n, level);
   if (settings_.lanes.credit_unit.value.count > 0) credit_unit_ = settings_.lanes.credit_unit.value.count;
   virtual_lanes_ = static_cast<uint32_t>(settings_.lanes.count);
-  random_ = Random(settings_.seed, RandomStream::network).next() | 1;
   choose_hop_classes();
   make_ports();
   make_sources();
@@ -78,16 +70,13 @@ void PacketEngine::check_settings() const {
 }
 
 void PacketEngine::choose_hop_classes() {
-  may_detour_ = std::any_of(settings_.networks.begin(), settings_.networks.end(), [](const auto& n) {
-    return n.policy == RoutePolicy::valiant || n.policy == RoutePolicy::ugal;
-  });
   ClassRule rule = {.raising = raising_channels(graph_, settings_.hop_classes.datelines),
                     .count = settings_.hop_classes.count,
-                    .detours = may_detour_};
+                    .detours = router_.may_detour()};
   if (rule.count == 0) {
-    rule.count = fewest_classes(graph_, tables_, rule);
+    rule.count = fewest_classes(graph_, router_.tables(), rule);
   } else if (settings_.check_deadlock) {
-    const auto cycle = find_cycle(graph_, tables_, rule);
+    const auto cycle = find_cycle(graph_, router_.tables(), rule);
     if (!cycle.empty())
       fail_usage(
           "routes can deadlock with {} hop class(es) per lane; these channels wait for each other:\n{}hint: "
@@ -98,12 +87,10 @@ void PacketEngine::choose_hop_classes() {
   lanes_per_port_ = virtual_lanes_ * classes_;
   if (lanes_per_port_ > kBits)
     fail_usage("packet network: {} lanes x {} hop classes are more than {}", virtual_lanes_, classes_, kBits);
-  ports_and_lanes_.resize(size_t{num_channels()} * (lanes_per_port_ + 1));
+  ports_.resize(num_channels(), lanes_per_port_);
+  router_.set_lanes(lanes_per_port_, classes_);
   for (Channel c = 0; c < num_channels(); ++c)
-    for (uint32_t l = 0; l < lanes_per_port_; ++l) {
-      ports_and_lanes_[size_t{c} * (lanes_per_port_ + 1) + 1 + l].lane = Lane();
-      lane(c, l).raises_class = rule.raising[c] != 0;
-    }
+    for (uint32_t l = 0; l < lanes_per_port_; ++l) lane(c, l).raises_class = rule.raising[c] != 0;
 }
 
 int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
@@ -127,11 +114,9 @@ int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
 
 void PacketEngine::make_ports() {
   const uint32_t channels = num_channels();
-  loads_.assign(num_lanes(), 0);
   stalled_since_.assign(num_lanes(), 0);
   stalled_.assign(num_lanes(), 0);
   debts_.resize(channels * virtual_lanes_);
-  down_.assign(channels, 0);
   if (settings_.input_queues == InputQueues::fifo) fifos_.resize(num_lanes());
   smallest_buffer_.fill(std::numeric_limits<int32_t>::max());
   for (Channel c = 0; c < channels; ++c) {
@@ -160,7 +145,9 @@ void PacketEngine::make_ports() {
   }
   for (Channel c = 0; c < channels; ++c) set_head_delay(c);
   bool has_wide_vertices = false;
-  for (Vertex v = 0; v < graph_.num_vertices(); ++v) has_wide_vertices |= num_inputs(v) > 64;
+  const uint32_t own = 2 * static_cast<uint32_t>(settings_.num_classes);  // a rank's sources are inputs, too
+  for (Vertex v = 0; v < graph_.num_vertices(); ++v)
+    has_wide_vertices |= graph_.num_in(v) + (graph_.is_endpoint(v) ? own : 0) > 64;
   waiting_.set_has_wide_vertices(has_wide_vertices);
 }
 
@@ -196,12 +183,6 @@ void PacketEngine::make_sources() {
     const Injection& injection = settings_.network(source.network).injection;
     source.queue_pairs = injection.queue_pairs;
     source.is_plain = injection.outstanding_bytes == 0 && injection.message_rate.value <= 0;
-  }
-  for (size_t n = 0; n < 2; ++n) {
-    is_connected_[n] = true;
-    for (Rank r = 0; r < graph_.ranks() && is_connected_[n]; ++r)
-      for (uint32_t g = 0; g < tables_[n].num_groups() && is_connected_[n]; ++g)
-        is_connected_[n] = tables_[n].hops(static_cast<Vertex>(r), tables_[n].member(g)) >= 0;
   }
 }
 

@@ -18,7 +18,8 @@
 #include "sim/packet_network.h"
 #include "sim/packet_records.h"
 #include "sim/pool.h"
-#include "sim/route_table.h"
+#include "sim/port_table.h"
+#include "sim/router.h"
 
 namespace plumb::sim {
 
@@ -59,43 +60,13 @@ class PacketEngine {
     reroute,
     timer,  // of Traffic
   };
-  /// Something that goes back to a source, out of band: its bytes are not simulated.
-  struct Echo {
-    uint32_t source = kNil;
-    int64_t acknowledged = 0;  // payload bytes
-    FlowId flow = kNil;        // its field is returned, kNil = not
-    int32_t bytes = 0;
-    uint16_t field = 0;
-    uint32_t next = kNil;
-  };
-  struct Flow {
-    uint64_t key = 0;
-    int32_t users = 0;  // messages under way
-    Ps timer = kNever;
-    uint32_t source = kNil;
-    uint32_t next = kNil;
-  };
-  /// A packet that has nowhere to go until the tables change.
-  struct Parked {
-    uint32_t packet;
-    Vertex at;
-    uint32_t slot;
-  };
 
-  Port& port(Channel channel) { return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1)].port; }
-  const Port& port(Channel channel) const {
-    return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1)].port;
-  }
-  Lane& lane(Channel channel, uint32_t index) {
-    return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1) + 1 + index].lane;
-  }
-  const Lane& lane(Channel channel, uint32_t index) const {
-    return ports_and_lanes_[size_t{channel} * (lanes_per_port_ + 1) + 1 + index].lane;
-  }
-  Lane& lane(LaneId id) {
-    return lanes_per_port_ == 1 ? lane(id, 0) : lane(id / lanes_per_port_, id % lanes_per_port_);
-  }
-  const Lane& lane(LaneId id) const { return const_cast<PacketEngine*>(this)->lane(id); }
+  Port& port(Channel channel) { return ports_.port(channel); }
+  const Port& port(Channel channel) const { return ports_.port(channel); }
+  Lane& lane(Channel channel, uint32_t index) { return ports_.lane(channel, index); }
+  const Lane& lane(Channel channel, uint32_t index) const { return ports_.lane(channel, index); }
+  Lane& lane(LaneId id) { return ports_.lane(id); }
+  const Lane& lane(LaneId id) const { return ports_.lane(id); }
   uint32_t num_channels() const { return static_cast<uint32_t>(graph_.channels().size()); }
   uint32_t num_lanes() const { return num_channels() * lanes_per_port_; }
 
@@ -113,10 +84,6 @@ class PacketEngine {
   void shape_queue();
   void set_head_delay(Channel channel);
   int32_t capacity(const ChannelInfo& channel) const;
-  uint32_t num_inputs(Vertex v) const {
-    return graph_.num_in(v) +
-           (graph_.is_endpoint(v) ? 2u * static_cast<uint32_t>(settings_.num_classes) : 0u);
-  }
   int32_t units(int64_t bytes) const {
     return static_cast<int32_t>((bytes + credit_unit_ - 1) / credit_unit_);
   }
@@ -125,18 +92,9 @@ class PacketEngine {
   // packet_switch.cc
   void arrive(uint32_t packet);
   void forward(uint32_t packet, Vertex at, uint32_t slot);
-  Channel choose(std::span<const Channel> candidates, const Packet& packet, Vertex at);
-  Channel least_loaded(std::span<const Channel> candidates, const Packet& packet);
-  void consider_detour(Packet& packet, Vertex at);
   void request(uint32_t packet, Channel out, uint32_t slot);
   bool admit(Port& port, Channel channel, const Packet& packet);
-  /// The next packet of a lane, out of its queue.
-  uint32_t take(Channel channel, uint32_t lane_index) {
-    Lane& from = lane(channel, lane_index);
-    const uint32_t packet = waiting_.take(from);
-    if (waiting_.is_empty(from)) port(channel).waiting_lanes &= ~(uint64_t{1} << lane_index);
-    return packet;
-  }
+  uint32_t take(Channel channel, uint32_t lane_index);
   void arbitrate(Channel channel);
   uint32_t pick_lane(Port& port, Channel channel);
   bool is_ready(LaneId id, Lane& lane);
@@ -144,17 +102,12 @@ class PacketEngine {
   void transmit(uint32_t packet, Channel channel, LaneId id);
   bool wants_done(uint32_t feeder) const;
   void port_done(Channel channel);
-  void collect_credits(LaneId id, Lane& lane) {
-    const int32_t units = credits_.collect(lane, now_);
-    lane.credits += units;
-    loads_[id] -= units;
-  }
+  void collect_credits(LaneId id, Lane& lane);
   void return_credits(LaneId id, Ps leaves, int32_t units);
   void expect_done(Port& port, Channel channel);
   void arrive_in_fifo(uint32_t packet, Vertex at);
   void ask_fifo(LaneId input, Vertex at);
   uint32_t lane_of(const Packet& packet) const { return packet.virtual_lane * classes_ + packet.hop_class; }
-  uint32_t random_below(uint32_t bound);
 
   // packet_inject.cc
   void inject(uint32_t source);
@@ -172,11 +125,7 @@ class PacketEngine {
   FlowId open_flow(const Message& message, uint32_t source);
   void close_flow(FlowId flow);
   Ps path_latency(const Message& message) const;
-  uint32_t source_of(const MessageState& message) const {
-    return (static_cast<uint32_t>(message.src) * 2 + message.is_scale_out) *
-               static_cast<uint32_t>(settings_.num_classes) +
-           message.traffic_class;
-  }
+  uint32_t source_of(const MessageState& message) const;
   uint32_t gate_of(Channel channel) const { return channel - graph_.out_begin(graph_[channel].from); }
 
   // packet_deliver.cc
@@ -210,7 +159,7 @@ class PacketEngine {
   PacketSettings settings_;
   Traffic& traffic_;
   ChannelGraph graph_;
-  std::vector<RouteTable> tables_;  // scale_up, scale_out
+  Router router_;
   Arbitration arbitration_;
   EventQueue queue_;
   Ps now_ = 0;
@@ -221,22 +170,15 @@ class PacketEngine {
   uint32_t lanes_per_port_ = 1;
   int32_t largest_units_ = 0;  // of a packet so far: lanes with more credits need no closer look
   std::array<int32_t, 2> smallest_buffer_{};
-  std::array<bool, 2> is_connected_{};  // every rank reaches every other
-  std::array<std::array<RoutePolicy, kServiceLevels>, 2> policies_{};
-  uint64_t random_ = 1;
 
-  std::vector<PortOrLane> ports_and_lanes_;  // [channels][1 + lanes]
-  std::vector<int32_t> loads_;               // [lanes] units queued for a lane or sent and not yet returned
-  bool may_detour_ = false;
+  PortTable ports_;
   std::vector<InputFifo> fifos_;     // [lanes], InputQueues::fifo only
   std::vector<uint32_t> fifo_next_;  // [packets]
   std::vector<int32_t> capacities_;  // [channels] units of each lane's buffer
   std::vector<LaneDebt> debts_;      // [channels][virtual lanes]
   std::vector<Ps> stalled_since_;    // [lanes]
   std::vector<Ps> stalled_;          // [lanes]
-  std::vector<uint8_t> down_;        // [channels]
-  bool any_down_ = false;
-  std::vector<Source> sources_;  // [ranks][networks][classes]
+  std::vector<Source> sources_;      // [ranks][networks][classes]
   Pool<Packet> packets_;
   LaneQueues waiting_{packets_};
   Pool<MessageState> messages_;

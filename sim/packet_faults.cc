@@ -43,41 +43,38 @@ void PacketEngine::apply_fault(const Fault& fault) {
       return;
     }
   }
-  any_down_ = std::find(down_.begin(), down_.end(), uint8_t{1}) != down_.end();
   push(now_ + to_ps(settings_.reroute_delay), EventKind::reroute, 0);
 }
 
 void PacketEngine::set_down(Channel channel, bool down) {
-  down_[channel] = down;
+  router_.set_down(channel, down);
   port(channel).is_down = down;
   if (!down) arbitrate(channel);
 }
 
 /// New tables without the links that are down. Packets that wait for one of them, or found no way, ask again.
 void PacketEngine::reroute() {
-  tables_.clear();
-  tables_.emplace_back(fabric_, graph_, Link::scale_up, down_);
-  tables_.emplace_back(fabric_, graph_, Link::scale_out, down_);
+  router_.rebuild();
   std::vector<Parked> again;
   std::swap(again, parked_);
   for (Channel c = 0; c < num_channels(); ++c)
-    if (down_[c]) drain(c, again);
+    if (router_.is_down(c)) drain(c, again);
   for (const Parked& packet : again) {
     if (packets_[packet.packet].in != kNil) {
       forward(packet.packet, packet.at, packet.slot);
       continue;
     }
     // A source's packet keeps its gate: it is known by the channel that it waits for.
-    const MessageState& message = messages_[packets_[packet.packet].message];
-    Source& source = sources_[source_of(message)];
-    const auto candidates =
-        tables_[packets_[packet.packet].flags & kScaleOut].candidates(packet.at, message.dst);
+    Source& source = sources_[source_of(messages_[packets_[packet.packet].message])];
+    const Packet& p = packets_[packet.packet];
+    const auto candidates = router_.candidates(p, packet.at);
     if (candidates.empty()) {
       parked_.push_back(packet);
       continue;
     }
-    const Channel channel =
-        candidates.size() == 1 ? candidates[0] : choose(candidates, packets_[packet.packet], packet.at);
+    const Channel channel = candidates.size() == 1
+                                ? candidates[0]
+                                : router_.choose(candidates, p, contents_[p.message], packet.at);
     source.gates |= uint64_t{1} << gate_of(channel);
     request(packet.packet, channel, packet.slot);
   }
@@ -95,7 +92,7 @@ void PacketEngine::drain(Channel channel, std::vector<Parked>& out) {
       const uint32_t slot = waiting_.first_slot(lane);
       const uint32_t packet = take(channel, lane_index);
       const Packet& p = packets_[packet];
-      loads_[id] -= static_cast<int32_t>(p.units);
+      router_.add_load(id, -static_cast<int32_t>(p.units));
       if (p.in == kNil) sources_[source_of(messages_[p.message])].gates &= ~(uint64_t{1} << gate_of(channel));
       out.push_back({packet, at, slot});
     }

@@ -9,6 +9,12 @@
 
 namespace plumb::sim {
 
+uint32_t PacketEngine::source_of(const MessageState& message) const {
+  return (static_cast<uint32_t>(message.src) * 2 + message.is_scale_out) *
+             static_cast<uint32_t>(settings_.num_classes) +
+         message.traffic_class;
+}
+
 void PacketEngine::wake_source(uint32_t source, Ps at) {
   if (sources_[source].wake <= at) return;
   sources_[source].wake = at;
@@ -53,8 +59,8 @@ void PacketEngine::start(uint32_t source, const Message& message) {
   if (message.dst == message.src) return start_local(message);
   const size_t network = message.network == Link::scale_out ? 1 : 0;
   const NetworkSettings& settings = settings_.networks[network];
-  if (!is_connected_[network] && tables_[network].hops(static_cast<Vertex>(message.src), message.dst) < 0 &&
-      !any_down_)
+  if (!router_.is_connected(network) &&
+      router_.table(network).hops(static_cast<Vertex>(message.src), message.dst) < 0 && !router_.any_down())
     fail_usage("no {} path from rank {} to rank {}", to_string(message.network), message.src, message.dst);
   const int64_t packet_bytes = message.packet_bytes > 0 ? message.packet_bytes : settings.mtu_bytes;
   const int64_t packets = std::max<int64_t>(1, (message.bytes + packet_bytes - 1) / packet_bytes);
@@ -140,7 +146,7 @@ Ps PacketEngine::may_send(uint32_t message) const {
 Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
   const MessageState& state = messages_[message_index];
   const uint8_t network = state.is_scale_out ? kScaleOut : 0;
-  const auto candidates = tables_[network].candidates(static_cast<Vertex>(state.src), state.dst);
+  const auto candidates = router_.table(network).candidates(static_cast<Vertex>(state.src), state.dst);
   if (candidates.size() == 1)
     return source.has_one_channel || (source.gates >> gate_of(candidates[0]) & 1) == 0 ? candidates[0] : kNil;
   Channel open[64];
@@ -155,10 +161,10 @@ Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
   probe.flags = network;
   probe.traffic_class = state.traffic_class;
   const Vertex at = static_cast<Vertex>(state.src);
-  const RoutePolicy policy = policies_[network][state.traffic_class];
-  if (policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow)
-    return choose({open, count}, probe, at);
-  const Channel fixed = choose(candidates, probe, at);
+  const Message& message = contents_[message_index];
+  if (!router_.is_fixed(network, state.traffic_class))
+    return router_.choose({open, count}, probe, message, at);
+  const Channel fixed = router_.choose(candidates, probe, message, at);
   return (source.gates >> gate_of(fixed) & 1) == 0 ? fixed : kNil;
 }
 
@@ -232,7 +238,7 @@ uint32_t PacketEngine::make_packet(uint32_t message, Channel channel) {
 }
 
 Ps PacketEngine::path_latency(const Message& message) const {
-  const RouteTable& table = tables_[message.network == Link::scale_out ? 1 : 0];
+  const RouteTable& table = router_.table(message.network == Link::scale_out ? 1 : 0);
   Ps total = 0;
   for (Vertex at = static_cast<Vertex>(message.src); at != static_cast<Vertex>(message.dst);) {
     const auto next = table.candidates(at, message.dst);
@@ -250,7 +256,7 @@ FlowId PacketEngine::open_flow(const Message& message, uint32_t source) {
     Flow& flow = flows_[it->second];
     flow.key = it->first;
     flow.source = source;
-    const RouteTable& table = tables_[message.network == Link::scale_out ? 1 : 0];
+    const RouteTable& table = router_.table(message.network == Link::scale_out ? 1 : 0);
     const Channel first = table.candidates(static_cast<Vertex>(message.src), message.dst)[0];
     congestion_->open(it->second, {.round_trip = 2 * path_latency(message),
                                    .ps_per_byte = port(first).ps_per_byte,

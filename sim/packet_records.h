@@ -82,13 +82,6 @@ struct InputFifo {
   enum class State : uint8_t { idle, asking, sending } state = State::idle;
 };
 
-/// A record of Port or Lane size. The port of a channel and its lanes stand side by side.
-union PortOrLane {
-  Port port;
-  Lane lane;
-  PortOrLane() : port() {}
-};
-
 /// What the engine touches of a message at each packet, from the moment a queue pair takes it until it has
 /// landed. The Message itself, and a MessageExtra if it has one, stand in arrays of the same index.
 struct MessageState {
@@ -141,5 +134,28 @@ struct alignas(64) Source {
   bool is_plain = true;  // no limit but the queue pairs
 };
 static_assert(sizeof(Source) == 64);
+
+/// Something that goes back to a source, out of band: its bytes are not simulated.
+struct Echo {
+  uint32_t source = kNil;
+  int64_t acknowledged = 0;  // payload bytes
+  uint32_t flow = kNil;      // its field is returned, kNil = not
+  int32_t bytes = 0;
+  uint16_t field = 0;
+  uint32_t next = kNil;
+};
+struct Flow {
+  uint64_t key = 0;
+  int32_t users = 0;  // messages under way
+  Ps timer = kNever;
+  uint32_t source = kNil;
+  uint32_t next = kNil;
+};
+/// A packet that has nowhere to go until the tables change.
+struct Parked {
+  uint32_t packet;
+  Vertex at;
+  uint32_t slot;
+};
 
 }  // namespace plumb::sim

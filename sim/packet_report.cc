@@ -45,8 +45,7 @@ int64_t PacketEngine::memory_bytes() const {
   int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() +
                   bytes(extras_) + bytes(contents_) + credits_.memory_bytes() + echoes_.memory_bytes() +
                   flows_.memory_bytes();
-  for (const RouteTable& table : tables_) total += table.memory_bytes();
-  return total + bytes(ports_and_lanes_) + bytes(loads_) + waiting_.memory_bytes() + bytes(fifos_) +
+  return total + ports_.memory_bytes() + router_.memory_bytes() + waiting_.memory_bytes() + bytes(fifos_) +
          bytes(fifo_next_) + bytes(debts_) + bytes(stalled_since_) + bytes(stalled_) + bytes(sources_);
 }
 
@@ -113,7 +112,7 @@ std::string PacketEngine::stuck_report() const {
   if (!queue_.empty()) return "";
   std::string result;
   for (Channel c = 0; c < num_channels(); ++c)
-    if (down_[c]) result += fmt::format("  {} is down\n", graph_.name_of_channel(c));
+    if (router_.is_down(c)) result += fmt::format("  {} is down\n", graph_.name_of_channel(c));
   std::map<std::pair<Vertex, Rank>, int32_t> lost;
   for (const Parked& parked : parked_) ++lost[{parked.at, packets_[parked.packet].target}];
   for (const auto& [where, count] : lost)
@@ -123,7 +122,7 @@ std::string PacketEngine::stuck_report() const {
     for (uint32_t i = 0; i < lanes_per_port_; ++i) {
       const LaneId id = c * lanes_per_port_ + i;
       const bool has_credits =
-          !waiting_.is_empty(lane(id)) && !down_[c] &&
+          !waiting_.is_empty(lane(id)) && !router_.is_down(c) &&
           lane(id).credits >= static_cast<int32_t>(packets_[waiting_.first(lane(id))].units);
       if (has_credits) result += fmt::format("  {} stands in no arbitration table\n", name_lane(id));
     }

@@ -8,110 +8,39 @@
 
 namespace plumb::sim {
 
-namespace {
-
-uint64_t mix(uint64_t x) {  // SplitMix64's finaliser
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
-  return x ^ x >> 31;
+inline void PacketEngine::collect_credits(LaneId id, Lane& lane) {
+  const int32_t units = credits_.collect(lane, now_);
+  lane.credits += units;
+  router_.add_load(id, -units);
 }
 
-}  // namespace
-
-inline uint32_t PacketEngine::random_below(uint32_t bound) {
-  random_ ^= random_ >> 12;  // xorshift64*, high bits; the bias of at most bound / 2^32 does not matter here
-  random_ ^= random_ << 25;
-  random_ ^= random_ >> 27;
-  return static_cast<uint32_t>(((random_ * 0x2545f4914f6cdd1dULL) >> 32) * bound >> 32);
+/// The next packet of a lane, out of its queue.
+uint32_t PacketEngine::take(Channel channel, uint32_t lane_index) {
+  Lane& from = lane(channel, lane_index);
+  const uint32_t packet = waiting_.take(from);
+  if (waiting_.is_empty(from)) port(channel).waiting_lanes &= ~(uint64_t{1} << lane_index);
+  return packet;
 }
 
 void PacketEngine::arrive(uint32_t packet) {
   Packet& p = packets_[packet];
   const Lane& came_over = lane(p.in);
   if (came_over.raises_class && p.hop_class + 1u < classes_) ++p.hop_class;
-  if ((p.flags & (kFresh | kDetour)) != 0 && may_detour_) consider_detour(p, came_over.to);
+  if ((p.flags & (kFresh | kDetour)) != 0 && router_.may_detour())
+    counts_.detours += router_.consider_detour(p, messages_[p.message].dst, came_over.to);
   if (!fifos_.empty()) return arrive_in_fifo(packet, came_over.to);
   forward(packet, came_over.to, came_over.in_slot);
 }
 
 void PacketEngine::forward(uint32_t packet, Vertex at, uint32_t slot) {
   const Packet& p = packets_[packet];
-  const auto candidates = tables_[p.flags & kScaleOut].candidates(at, p.target);
+  const auto candidates = router_.candidates(p, at);
   if (candidates.empty()) [[unlikely]] {
     parked_.push_back({packet, at, slot});
     return;
   }
-  request(packet, candidates.size() == 1 ? candidates[0] : choose(candidates, p, at), slot);
-}
-
-Channel PacketEngine::choose(std::span<const Channel> candidates, const Packet& p, Vertex at) {
-  const uint32_t count = static_cast<uint32_t>(candidates.size());
-  switch (policies_[p.flags & kScaleOut][p.traffic_class]) {
-    case RoutePolicy::by_destination:
-      return candidates[static_cast<uint32_t>(p.target) % count];
-    case RoutePolicy::by_flow:
-      return candidates[mix(mix(flow_key(contents_[p.message]) ^ settings_.seed) ^ at) % count];
-    case RoutePolicy::spread:
-      return candidates[random_below(count)];
-    case RoutePolicy::adaptive:
-    case RoutePolicy::valiant:
-    case RoutePolicy::ugal:
-      break;
-  }
-  return least_loaded(candidates, p);
-}
-
-/// Ties and samples start at a random candidate, so that no port is preferred.
-inline Channel PacketEngine::least_loaded(std::span<const Channel> candidates, const Packet& p) {
-  const uint32_t lane = lane_of(p), count = static_cast<uint32_t>(candidates.size());
-  const int32_t sample = settings_.networks[p.flags & kScaleOut].sample;
-  const uint32_t looks = sample > 0 && !any_down_ ? std::min(static_cast<uint32_t>(sample), count) : count;
-  const uint32_t first = random_below(count);
-  Channel best = candidates[first];
-  int32_t least = std::numeric_limits<int32_t>::max();
-  // True when there is no need to look further.
-  auto look = [&](uint32_t begin, uint32_t end) {
-    for (uint32_t i = begin; i < end; ++i) {
-      const Channel c = candidates[i];
-      const int32_t load = loads_[c * lanes_per_port_ + lane];
-      if (load >= least || (any_down_ && down_[c])) continue;
-      best = c;
-      least = load;
-      if (load == 0) return true;
-    }
-    return false;
-  };
-  if (!look(first, std::min(first + looks, count)) && first + looks > count) look(0, first + looks - count);
-  return best;
-}
-
-/// At its first switch a packet may be given a Valiant vertex; where it meets that, it heads for its
-/// destination.
-void PacketEngine::consider_detour(Packet& p, Vertex at) {
-  const RouteTable& table = tables_[p.flags & kScaleOut];
-  const RoutePolicy policy = policies_[p.flags & kScaleOut][p.traffic_class];
-  if ((p.flags & kDetour) != 0) {
-    if (!table.is_last(at, p.target)) return;
-    p.flags &= static_cast<uint8_t>(~kDetour);
-    p.target = messages_[p.message].dst;
-    return;
-  }
-  p.flags &= static_cast<uint8_t>(~kFresh);
-  if (policy != RoutePolicy::valiant && policy != RoutePolicy::ugal) return;
-  if (table.is_last(at, p.target)) return;  // neighbours at one switch
-  const Rank via = table.member(random_below(table.num_groups()));
-  if (table.is_last(at, via) || table.group(via) == table.group(p.target) || table.hops(at, via) < 0) return;
-  if (policy == RoutePolicy::ugal) {
-    auto cost = [&](Rank rank, int32_t hops) {
-      const Channel c = least_loaded(table.candidates(at, rank), p);
-      return int64_t{loads_[c * lanes_per_port_ + lane_of(p)]} * hops;
-    };
-    const int32_t over_via = table.hops(at, via) - 1 + table.hops(table.last_vertex(via), p.target);
-    if (cost(p.target, table.hops(at, p.target)) <= cost(via, over_via)) return;
-  }
-  p.target = via;
-  p.flags |= kDetour;
-  ++counts_.detours;
+  const bool has_choice = candidates.size() > 1;
+  request(packet, has_choice ? router_.choose(candidates, p, contents_[p.message], at) : candidates[0], slot);
 }
 
 void PacketEngine::request(uint32_t packet, Channel out, uint32_t slot) {
@@ -121,7 +50,7 @@ void PacketEngine::request(uint32_t packet, Channel out, uint32_t slot) {
   const LaneId id = out * lanes_per_port_ + lane_index;
   Lane& lane = this->lane(out, lane_index);
   const int32_t size = static_cast<int32_t>(p.units);
-  loads_[id] += size;
+  router_.add_load(id, size);
   if (congestion_ && p.in != kNil) {
     collect_credits(id, lane);
     const QueueSight sight = {.channel = out,

@@ -86,6 +86,18 @@ TEST(ChannelDependency, TreesNeedOneClass) {
   EXPECT_EQ(PacketNetwork(fabric, packet_settings(), traffic).hop_classes(), 1);
 }
 
+TEST(ChannelDependency, ArrivedPacketsWaitForNothing) {
+  // Two GPUs with a cable: what arrives leaves the network, though the only link from there leads back.
+  FabricBuilder b;
+  add_gpu(b, 0);
+  add_gpu(b, 1);
+  b.let_gpus_forward(Link::scale_out);
+  b.add_cable(0, 1, cable({}));
+  const Fabric fabric = std::move(b).finish();
+  Script traffic;
+  EXPECT_EQ(PacketNetwork(fabric, packet_settings(), traffic).hop_classes(), 1);
+}
+
 TEST(ChannelDependency, DragonflyClassesGrowWithDetours) {
   // Minimal paths are local, global, local. By hop number two classes suffice: the second local hop may not
   // wait for a first one. Detours join two such paths.
