@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
-#include <vector>
 
 #include "sim/channels.h"
 #include "sim/congestion_settings.h"

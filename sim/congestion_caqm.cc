@@ -6,6 +6,7 @@
 // and acknowledges every packet.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "model/error.h"
 #include "model/random.h"

@@ -4,6 +4,7 @@
 // slower and no truer; the doubles here see only +, -, * and /, which IEEE 754 rounds the same everywhere.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "model/error.h"
 #include "model/random.h"

@@ -3,6 +3,7 @@
 // a timer.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "model/error.h"
 #include "sim/congestion.h"

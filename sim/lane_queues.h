@@ -11,8 +11,8 @@ namespace plumb::sim {
 
 class LaneQueues {
  public:
-  /// With `has_wide_vertices` some vertex has more than 64 inputs, and the bits of Lane::inputs are shared.
   explicit LaneQueues(Pool<Packet>& packets) : packets_(packets) {}
+  /// Some vertex has more than 64 inputs, so that inputs share the bits of Lane::inputs.
   void set_has_wide_vertices(bool has) { has_wide_vertices_ = has; }
 
   bool is_empty(const Lane& lane) const { return lane.turn == kNil; }

@@ -32,7 +32,6 @@ class Pool {
   T& operator[](uint32_t index) { return records_[index]; }
   const T& operator[](uint32_t index) const { return records_[index]; }
   int64_t in_use() const { return in_use_; }
-  int64_t peak() const { return static_cast<int64_t>(records_.size()); }
   int64_t memory_bytes() const { return static_cast<int64_t>(records_.capacity() * sizeof(T)); }
 
  private:
