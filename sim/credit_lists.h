@@ -1,0 +1,68 @@
+// Credits on their way back to a sender: dated records, so that no event is needed unless the sender starves.
+#pragma once
+
+#include "sim/packet_records.h"
+#include "sim/pool.h"
+
+namespace plumb::sim {
+
+/// One list of records per lane, in order of date. The pool reuses the record freed last, which is in cache:
+/// that beats a ring per lane, although a ring needs no links.
+class CreditLists {
+ public:
+  bool is_empty(const Lane& lane) const { return lane.credit_head == kNil; }
+  /// Date of the first; requires that there is one.
+  Ps next_time(const Lane& lane) const { return records_[lane.credit_head].time; }
+
+  /// Returns true when these are the first to come.
+  bool add(Lane& lane, Ps time, int32_t units) {
+    const uint32_t index = records_.add();
+    Record& record = records_[index];
+    record.time = time;
+    record.units = units;
+    if (lane.credit_head == kNil) {
+      lane.credit_head = lane.credit_tail = index;
+      return true;
+    }
+    Record& tail = records_[lane.credit_tail];
+    if (tail.time <= time) {
+      tail.next = index;
+      lane.credit_tail = index;
+      return false;
+    }
+    uint32_t* link = &lane.credit_head;  // packets may leave by faster and slower ports
+    while (records_[*link].time <= time) link = &records_[*link].next;
+    record.next = *link;
+    const bool is_first = link == &lane.credit_head;
+    *link = index;
+    return is_first;
+  }
+
+  /// Takes out what has come by now.
+  int32_t collect(Lane& lane, Ps now) {
+    int32_t units = 0;
+    while (lane.credit_head != kNil) {
+      const uint32_t index = lane.credit_head;
+      const Record& record = records_[index];
+      if (record.time > now) break;
+      units += record.units;
+      lane.credit_head = record.next;
+      records_.remove(index);
+    }
+    return units;
+  }
+
+  int64_t memory_bytes() const { return records_.memory_bytes(); }
+
+ private:
+  struct Record {
+    Ps time = 0;
+    int32_t units = 0;
+    uint32_t next = kNil;
+  };
+  static_assert(sizeof(Record) == 16);
+
+  Pool<Record> records_;
+};
+
+}  // namespace plumb::sim
