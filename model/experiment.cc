@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxTokens = 1 << 24;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
+constexpr int64_t kMaxMessage = int64_t{1} << 40;  // of a pair: all pairs of 2048 ranks fit 63 bits
 
 const std::vector<std::pair<std::string_view, ProgramKind>>& program_names() {
   static const std::vector<std::pair<std::string_view, ProgramKind>> names = [] {
@@ -49,7 +50,7 @@ Program read_program(ConfigMap map) {
   p.num_qps = read_int(map, "num_qps", {0, 1 << 16}, standard.num_qps);
   p.chunk_rows = read_int(map, "chunk_rows", {1, 1 << 20}, standard.chunk_rows);
   p.traffic_class = static_cast<uint8_t>(map.integer("traffic_class", {0, 15}, standard.traffic_class));
-  p.message = map.quantity<Bytes>("message", {Bytes{0}, Bytes{kMaxBytes}}, standard.message);
+  p.message = map.quantity<Bytes>("message", {Bytes{0}, Bytes{kMaxMessage}}, standard.message);
   p.pattern = map.choice<Pattern>("pattern",
                                   {{"incast", Pattern::incast},
                                    {"permutation", Pattern::permutation},
@@ -127,6 +128,10 @@ Placement read_placement(ConfigMap map, const Shape& logical, int32_t nodes, con
   if (map.has("logical_of"))
     for (const int64_t e : map.integer_list("logical_of", {0, logical.experts - 1}))
       logical_of.push_back(static_cast<int32_t>(e));
+  const bool balances = kind == Kind::global || kind == Kind::hierarchical;
+  if (!balances && map.has("physical_experts"))
+    map.fail("physical_experts", "belongs to the policies global and hierarchical; 'given' counts its list");
+  if (kind != Kind::given && map.has("logical_of")) map.fail("logical_of", "belongs to the policy given");
   try {
     if (kind == Kind::standard) return default_placement(logical.experts, logical.ranks);
     if (kind == Kind::given) return given_placement(logical.experts, logical.ranks, logical_of);
@@ -159,6 +164,10 @@ RunOptions read_run(std::optional<ConfigMap> optional) {
   for (const std::string& name : run.on)
     if (name != "host" && name != "analytic" && name != "sim" && name != "cuda")
       map.fail("on", fmt::format("'{}' is no executor, allowed: host, analytic, sim, cuda", name));
+  for (size_t i = 0; i < run.on.size(); ++i)
+    if (std::find(run.on.begin(), run.on.begin() + static_cast<ptrdiff_t>(i), run.on[i]) !=
+        run.on.begin() + static_cast<ptrdiff_t>(i))
+      map.fail("on", fmt::format("'{}' stands twice", run.on[i]));
   run.repeat = read_int(map, "repeat", {1, 1 << 20}, run.repeat);
   run.tolerance = map.percent("tolerance", {0, 100}, run.tolerance);
   run.seed = static_cast<uint64_t>(map.integer("seed", {0, INT64_MAX}, static_cast<int64_t>(run.seed)));
@@ -180,16 +189,20 @@ Machine read_machine_for(ConfigMap& root, const std::filesystem::path& folder, s
   file = (folder / map.text("file")).lexically_normal().string();
   const int64_t nodes = map.integer("nodes", {0, kMaxRanks}, 0);
   Machine machine;
-  try {
-    machine = read_machine(file, static_cast<int32_t>(nodes));
-    if (map.has("costs")) {
-      const auto costs = (folder / map.text("costs")).lexically_normal();
-      machine.costs = load_costs(costs.parent_path().string(), costs.stem().string());
+  const auto try_reading = [&map](std::string_view key, const auto& read) {
+    try {
+      read();
+    } catch (const ConfigError&) {
+      throw;  // already names the other file
+    } catch (const Error& error) {
+      map.fail(key, error.what());
     }
-  } catch (const ConfigError&) {
-    throw;  // already names the other file
-  } catch (const Error& error) {
-    map.fail("file", error.what());
+  };
+  try_reading("file", [&] { machine = read_machine(file, static_cast<int32_t>(nodes)); });
+  if (map.has("costs")) {
+    const auto costs = (folder / map.text("costs")).lexically_normal();
+    try_reading("costs",
+                [&] { machine.costs = load_costs(costs.parent_path().string(), costs.stem().string()); });
   }
   return machine;
 }
@@ -204,7 +217,7 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
   e.machine = read_machine_for(root, path.parent_path(), e.machine_file);
   e.program = read_program(root.map("program"));
   // Without costs of its own a machine runs the library that the program belongs to.
-  if (e.machine.costs.name.empty())
+  if (!e.machine.name.empty() && e.machine.costs.name.empty())
     e.machine.costs = load_costs((std::filesystem::path(e.machine_file).parent_path() / "costs").string(),
                                  default_costs(e.program.kind));
   e.logical_shape = read_shape(root.map("shape"), e.machine.ranks());
@@ -226,6 +239,10 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
       if (e.background.back().kind != ProgramKind::background) map.fail("kind", "must be background here");
     }
   e.run = read_run(root.optional_map("run"));
+  const int64_t device_sms = e.machine.gpu.sms.value;
+  if (!e.machine.name.empty() && e.program.num_sms > device_sms)
+    root.fail("program",
+              fmt::format("num_sms is {}, '{}' has {} SMs", e.program.num_sms, e.machine.name, device_sms));
   e.validation_file =
       (path.parent_path() / root.text("validation", "validate.yaml")).lexically_normal().string();
   if (root.has("published") && !root.raw("published").empty())
@@ -315,14 +332,18 @@ Routing make_routing(const Experiment& e) {
   return e.placement ? place(logical, e.logical_shape, *e.placement) : logical;
 }
 
-Program resolved_program(const Experiment& e) {
-  return choose_sms_and_qps(
-      {.machine = e.machine, .shape = e.shape, .routing = e.routing, .grouping = e.grouping()}, e.program);
+Program resolved_program(const Experiment& e, const Routing& routing) {
+  return choose_sms_and_qps({.machine = e.machine,
+                             .shape = e.shape,
+                             .routing = e.routing,
+                             .grouping = e.grouping(),
+                             .table = e.placement ? &routing : nullptr},
+                            e.program);
 }
 
 Plan make_plan(const Experiment& e, const Routing& routing, bool items) {
   const Grouping grouping = e.grouping();
-  const Program program = resolved_program(e);
+  const Program program = resolved_program(e, routing);
   Plan plan = build_plan({e.shape, routing, program, grouping, items});
   for (size_t i = 0; i < e.background.size(); ++i)
     plan = overlay(plan, build_plan({e.shape, routing, e.background[i], grouping, items}),

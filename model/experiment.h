@@ -42,7 +42,7 @@ struct Experiment {
   std::vector<Program> background;
   RunOptions run;
   std::vector<std::string> published;  // ids of published rows to print beside
-  std::string validation_file;         // where these rows and their rules are, docs/validation.md
+  std::string validation_file;         // rules for these rows, docs/validation.md; "" = those that ship
 
   /// Ranks used, grouped as the machine groups them; fewer ranks than a node has form one group.
   Grouping grouping() const;
@@ -58,7 +58,8 @@ std::vector<Experiment> read_experiments(const std::string& path,
 Routing make_routing(const Experiment& experiment);
 
 /// The program with automatic SM and QP counts replaced by those of the models (model/sm_model.h), as run.
-Program resolved_program(const Experiment& experiment);
+/// `routing`: of make_routing().
+Program resolved_program(const Experiment& experiment, const Routing& routing);
 
 /// The plan of the resolved program, background traffic overlaid. `items`: materialise rows.
 Plan make_plan(const Experiment& experiment, const Routing& routing, bool items);

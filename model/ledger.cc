@@ -91,8 +91,11 @@ std::vector<LedgerEntry> account_phases(const Plan& plan) {
   for (size_t p = 0; p < totals.size(); ++p) totals[p].phase = static_cast<PhaseId>(p);
   for (const Op& op : plan.ops()) {
     if (!moves(op)) continue;
-    totals[op.phase].messages += op.messages;
-    totals[op.phase].bytes += op.bytes;
+    LedgerEntry& total = totals[op.phase];
+    total.messages += op.messages;
+    if (__builtin_add_overflow(total.bytes, op.bytes, &total.bytes))
+      fail_usage("the bytes of phase '{}' do not fit 63 bits; use smaller messages or fewer ranks",
+                 plan.phases()[op.phase].name);
   }
   return totals;
 }

@@ -68,6 +68,14 @@ void validate(const Program& program) {
   refuse(program.chunk_rows < 1, fmt::format("chunk_rows is {}, allowed 1 or more", program.chunk_rows));
   refuse(program.traffic_class > 15,
          fmt::format("traffic_class is {}, allowed 0 .. 15 (service levels)", program.traffic_class));
+  const bool is_low_latency =
+      program.kind == ProgramKind::low_latency_dispatch || program.kind == ProgramKind::low_latency_combine;
+  refuse(program.cached && program.host_sync, "cached needs no host_sync: the counts are known");
+  refuse(is_low_latency && (program.cached || program.expand || program.host_sync ||
+                            program.placement == RowPlacement::direct),
+         "low latency knows no cached, expand, host_sync or direct placement");
+  refuse(program.rdma_only && !is_low_latency, "rdma_only belongs to the low-latency programs");
+  refuse(program.kind == ProgramKind::all_to_all && program.cached, "all_to_all always exchanges its counts");
   const bool needs_message =
       program.kind == ProgramKind::send_recv || program.kind == ProgramKind::all_gather ||
       program.kind == ProgramKind::reduce_scatter || program.kind == ProgramKind::background;

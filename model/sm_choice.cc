@@ -18,6 +18,7 @@ bool is_v2_kind(ProgramKind kind) {
 }
 
 GateCopies copies_of(const SmChoiceInput& in) {
+  if (in.table != nullptr) return counted_copies(in.shape, *in.table, in.grouping);
   if (in.routing.kind == RoutingKind::uniform || in.routing.kind == RoutingKind::group_limited)
     return expected_copies(in.shape, in.routing, in.grouping);
   return counted_copies(in.shape, Routing::generate(in.shape, in.routing), in.grouping);

@@ -15,6 +15,7 @@ struct SmChoiceInput {
   const Shape& shape;
   const RoutingSpec& routing;
   Grouping grouping;
+  const Routing* table = nullptr;  // the routing itself, where the spec does not describe it: placed experts
 };
 
 /// The inputs of DeepEP's model for this machine. nvlink_gbs is 0.9 of the link rates that the driver

@@ -105,7 +105,9 @@ int run(const Options& options) {
   std::optional<Bytes> limit;
   if (!options.limit.empty()) {
     limit = parse_bytes(options.limit);
-    if (!limit) fail_usage("--limit is '{}', expected a size with a unit such as 4 GiB", options.limit);
+    if (!limit)
+      fail_usage("--limit is '{}', expected a size with a unit such as 4 GiB, below 2^63 bytes",
+                 options.limit);
   }
   Json out = {{"schema", "plumb.buffers/1"}, {"ranks", options.ranks}, {"tokens", options.tokens}};
   for (const Entry& entry : entries_of(options)) {

@@ -149,7 +149,8 @@ std::string to_text(const Calibration& c) {
 
 int run(const Options& options) {
   check_writable_file(options.output);
-  const std::vector<Experiment> experiments = read_experiments(options.experiment, options.set);
+  std::vector<Experiment> experiments = read_experiments(options.experiment, options.set);
+  for (Experiment& e : experiments) e = effective(e, nullptr);
   const Costs start = start_costs(options, experiments);
   const CostsFileOptions file = file_options(options.output, start);
 

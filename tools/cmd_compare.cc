@@ -61,6 +61,8 @@ Table to_rows(const Comparison& comparison) {
 }
 
 int run(const Options& options) {
+  if (options.experiment.empty() && (!options.set.empty() || options.point >= 0))
+    fail_usage("--set and --point are of an experiment: name it with --experiment");
   std::vector<Trace> traces;
   for (const std::string& path : options.traces) {
     std::istringstream text(read_file(path));
@@ -70,11 +72,8 @@ int run(const Options& options) {
   std::optional<Plan> plan;
   if (!options.experiment.empty()) {
     const auto experiments = read_experiments(options.experiment, options.set);
-    if (experiments.size() != 1)
-      fail_usage("'{}' has {} points, traces are of one; choose with --set", options.experiment,
-                 experiments.size());
-    plan =
-        make_plan(experiments[0], make_routing(experiments[0]), !experiments[0].program.multiple_reduction);
+    const Experiment e = effective(chosen_point(experiments, options.point), nullptr);
+    plan = make_plan(e, make_routing(e), !e.program.multiple_reduction);
     input.plan = &*plan;
   }
   if (!options.csv.empty()) check_writable_file(options.csv);
@@ -100,7 +99,8 @@ Action configure_compare(CLI::App& app) {
                  "its experiment: splits bytes by link and checks ledgers");
   app.add_option("--set", options->set, "override a key of the experiment")->take_all();
   app.add_option("--point", options->point, "which point of a sweep, from 0");
-  app.add_option("--tolerance", options->tolerance, "exit with 1 when total times differ by more, e.g. 0.15");
+  app.add_option("--tolerance", options->tolerance, "exit with 1 when total times differ by more, e.g. 0.15")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--allow-incomplete", options->allow_incomplete, "take traces of runs that ended early");
   app.add_option("--csv", options->csv, "write phases and times to this file");
   app.add_flag("--json", options->json, "print as JSON");

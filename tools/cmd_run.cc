@@ -1,6 +1,7 @@
 // plumb run: every point of an experiment on its executors, lined up in one table.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "model/error.h"
@@ -111,16 +112,44 @@ Json run_all(const Options& options, const std::vector<Experiment>& experiments,
   return points;
 }
 
+void check_request(const Options& options, const std::vector<Experiment>& experiments) {
+  const auto& on = experiments.front().run.on;
+  for (size_t i = 0; i < on.size(); ++i)
+    if (std::count(on.begin(), on.end(), on[i]) > 1) fail_usage("executor '{}' is named twice", on[i]);
+  if (options.jobs < 0) fail_usage("--jobs is {}, allowed 0 (one per core) or more", options.jobs);
+  if (options.dump.empty()) return;
+  if (experiments.size() != 1)
+    fail_usage("--dump takes one point, '{}' has {}; choose with --set", options.experiment,
+               experiments.size());
+  if (std::find(on.begin(), on.end(), "host") == on.end())
+    fail_usage("--dump writes the rows of the host: run --on host");
+}
+
+/// Until the run has ended the folder holds a result that says so; traces of an earlier run go.
+void start_folder(const std::string& folder, const std::string& name) {
+  check_writable_folder(folder);
+  const Json running = {
+      {"schema", "plumb.run/1"}, {"experiment", name}, {"complete", false}, {"points", Json::array()}};
+  write_file(folder + "/result.json", running.dump(2) + "\n");
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    const size_t dash = file.rfind('-');
+    const std::string executor = dash == std::string::npos ? file : file.substr(dash + 1);
+    const bool is_ours = dash == std::string::npos || file.rfind("point", 0) == 0;
+    if (is_ours && (executor == "host.csv" || executor == "analytic.csv" || executor == "sim.csv" ||
+                    executor == "cuda.csv"))
+      std::filesystem::remove(entry.path());
+  }
+}
+
 int run(const Options& options) {
-  if (!options.folder.empty()) check_writable_folder(options.folder);
-  if (!options.csv.empty()) check_writable_file(options.csv);
-  if (!options.dump.empty()) check_dump_directory(options.dump);
   auto experiments = read_experiments(options.experiment, options.set);
   if (!options.on.empty())
     for (Experiment& e : experiments) e.run.on = options.on;
-  if (!options.dump.empty() && experiments.size() != 1)
-    fail_usage("--dump takes one point, '{}' has {}; choose with --set", options.experiment,
-               experiments.size());
+  check_request(options, experiments);
+  if (!options.csv.empty()) check_writable_file(options.csv);
+  if (!options.dump.empty()) check_dump_directory(options.dump);
+  if (!options.folder.empty()) start_folder(options.folder, experiments.front().name);
 
   int exit_code = 0;
   const Json points = run_all(options, experiments, exit_code);

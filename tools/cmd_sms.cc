@@ -35,10 +35,10 @@ Machine machine_for(const Options& options) {
   if (options.ranks > per_node && options.ranks % per_node != 0)
     fail_usage("{} ranks do not fill nodes of {} of '{}'; allowed: up to {}, or multiples of it",
                options.ranks, per_node, probe.name, per_node);
-  // Counting SMs needs no network, so a fixed node count is no limit here.
-  Machine machine =
-      nodes >= probe.min_nodes && nodes <= probe.max_nodes ? read_machine(options.machine, nodes) : probe;
-  return machine;
+  if (nodes > probe.max_nodes)
+    fail_usage("{} ranks need {} nodes, '{}' has up to {}", options.ranks, nodes, probe.name,
+               probe.max_nodes);
+  return read_machine(options.machine, std::max(nodes, probe.min_nodes));
 }
 
 Json deepep_json(const DeepepSmInput& in, const DeepepSmTerms& t) {
@@ -167,10 +167,12 @@ Action configure_sms(CLI::App& app) {
   app.add_option("--hidden", options->hidden, "hidden size");
   app.add_option("--dtype", options->dtype, "fp8 or bf16 dispatch")->check(CLI::IsMember({"fp8", "bf16"}));
   app.add_option("--rdma-gbs", options->rdma_gbs,
-                 "GB/s of one GPU over the network, instead of the machine's");
-  app.add_option("--nvlink-gbs", options->nvlink_gbs,
-                 "GB/s of one GPU over NVLink, instead of the machine's");
-  app.add_option("--allocated-qps", options->allocated_qps, "queue pairs that DeepEP may use");
+                 "GB/s of one GPU over the network, instead of the machine's")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--nvlink-gbs", options->nvlink_gbs, "GB/s of one GPU over NVLink, instead of the machine's")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--allocated-qps", options->allocated_qps, "queue pairs that DeepEP may use")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_flag("--no-overlap", options->no_overlap,
                "DeepEP: overlap with compute is not preferred (at least 64 SMs)");
   app.add_flag("--json", options->json, "print as JSON");

@@ -120,7 +120,8 @@ Action configure_topo(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("machine", options->machine, "machine file")->required();
   app.add_option("ranks", options->ranks, "two ranks: print the routes between them");
-  app.add_option("--nodes", options->nodes, "number of nodes, 0 = the file's default");
+  app.add_option("--nodes", options->nodes, "number of nodes, 0 = the file's default")
+      ->check(CLI::Range(0, 1 << 20));
   app.add_flag("--json", options->json, "print as JSON");
   return [options] { return run(*options); };
 }

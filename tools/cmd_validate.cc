@@ -1,6 +1,5 @@
 // plumb validate: predicts every row of the public record that a machine file describes.
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "model/error.h"
@@ -20,15 +19,6 @@ struct Options {
   bool summary = false;
 };
 
-/// The rules that ship: of the checkout that is the current folder, or installed beside the binary.
-std::string rules_file(const std::string& given) {
-  const std::string shipped = "experiments/validate.yaml";
-  if (!given.empty() || std::filesystem::exists(shipped)) return given.empty() ? shipped : given;
-  std::error_code error;
-  const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (binary.parent_path().parent_path() / "share/plumb" / shipped).string();
-}
-
 int run(const Options& options) {
   if (!options.output.empty()) check_writable_file(options.output);
   if (!options.csv.empty()) check_writable_file(options.csv);
@@ -39,7 +29,8 @@ int run(const Options& options) {
                   fmt::format("executor '{}' is not in this build of validate; there is: analytic", name));
     executors[name] = analytic_factory();
   }
-  const ValidationResult result = run_validation(read_validation(rules_file(options.rules)), executors);
+  const ValidationResult result =
+      run_validation(read_validation(options.rules.empty() ? shipped_rules() : options.rules), executors);
   if (!options.csv.empty()) write_file(options.csv, to_csv(result));
   const std::string text = options.json ? to_json(result) : to_table(result, !options.summary);
   if (options.output.empty())

@@ -39,7 +39,23 @@ std::span<const Command> commands() {
 
 namespace {
 
+/// Names a first word that is no command; CLI11 would only say that a command is missing.
+void check_command(int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string_view> names;
+  for (const Command& command : commands()) {
+    if (std::string_view(argv[1]) == command.name) return;
+    names.push_back(command.name);
+  }
+  const std::string near = nearest_name(argv[1], names);
+  std::string known;
+  for (const std::string_view name : names) known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+  fail_usage("unknown command '{}'{}; commands: {}", argv[1],
+             near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), known);
+}
+
 int run(int argc, char** argv) {
+  check_command(argc, argv);
   CLI::App app("Plumbline: predicts, simulates and runs the communication of mixture-of-experts models.",
                "plumb");
   app.set_version_flag("--version", "plumb " PLUMB_VERSION);
@@ -63,7 +79,13 @@ int run(int argc, char** argv) {
     return static_cast<int>(ErrorKind::usage);
   }
   for (const auto& [sub, action] : actions)
-    if (sub->parsed()) return action();
+    if (sub->parsed()) {
+      const int code = action();
+      // A result that did not reach its reader is no result.
+      if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+        throw Error(ErrorKind::environment, "cannot write to standard output");
+      return code;
+    }
   return static_cast<int>(ErrorKind::usage);
 }
 

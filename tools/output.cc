@@ -42,20 +42,41 @@ void check_writable_folder(const std::string& path) {
   if (::access(path.c_str(), W_OK) != 0) refuse(path, std::strerror(errno));
 }
 
-void write_file(const std::string& path, std::string_view content) {
-  const std::string part = path + ".part";
+void write_file(const std::string& given, std::string_view content) {
+  // A link stays a link; a device or pipe is written as it is.
+  std::error_code ignored;
+  fs::path end = given;
+  for (int i = 0; i < 32 && fs::is_symlink(end, ignored); ++i)
+    end = end.parent_path() / fs::read_symlink(end);
+  const std::string path = end.string();
+  const bool is_special = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
+  const std::string part = is_special ? path : path + ".part";
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(part.c_str(), "wb"), &std::fclose);
   if (!file) refuse(path, std::strerror(errno));
   const bool is_written = std::fwrite(content.data(), 1, content.size(), file.get()) == content.size();
   const bool is_closed = std::fclose(file.release()) == 0;
   if (!is_written || !is_closed) {
     const std::string why = std::strerror(errno);
-    std::remove(part.c_str());
+    if (!is_special) std::remove(part.c_str());
     refuse(path, why);
   }
+  if (is_special) return;
   std::error_code error;
   fs::rename(part, path, error);
   if (error) refuse(path, error.message());
+}
+
+std::string shipped_rules() {
+  std::error_code error;
+  const fs::path folder =
+      fs::read_symlink("/proc/self/exe", error).parent_path();  // BUILD/PRESET/tools or PREFIX/bin
+  std::string tried;
+  for (const fs::path& root : {fs::path("."), folder / "../../..", folder / "../share/plumb"}) {
+    const fs::path rules = (root / "experiments/validate.yaml").lexically_normal();
+    if (fs::exists(rules)) return rules.string();
+    tried += fmt::format("{}'{}'", tried.empty() ? "" : ", ", rules.string());
+  }
+  fail_usage("no rules of validation found at {}; name them with --rules or the key 'validation'", tried);
 }
 
 std::string read_file(const std::string& path) {

@@ -11,9 +11,14 @@ namespace plumb {
 void check_writable_file(const std::string& path);
 void check_writable_folder(const std::string& path);
 
-/// Writes to a neighbour with the ending ".part", then renames: a file that is there is complete. Throws
-/// Error(environment) naming the path, e.g. when the disk is full.
+/// Follows links; a device is written in place. Else writes to a neighbour with the ending ".part", then
+/// renames: a file that is there is complete. Throws Error(environment) naming the path, e.g. when the disk
+/// is full.
 void write_file(const std::string& path, std::string_view content);
+
+/// experiments/validate.yaml of the checkout that is the current folder or that the binary was built in, or
+/// as installed beside the binary. Throws Error(usage) naming the places when there is none.
+std::string shipped_rules();
 
 /// The whole file as text. Throws Error(usage) naming the path.
 std::string read_file(const std::string& path);

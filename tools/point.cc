@@ -90,7 +90,8 @@ Json published_json(const Experiment& e, const Routing& routing, const Plan& pla
                     const std::vector<Trace>& traces) {
   Json rows = Json::array();
   if (e.published.empty()) return rows;
-  const ValidationPlan record = read_validation(e.validation_file);
+  const ValidationPlan record =
+      read_validation(e.validation_file.empty() ? shipped_rules() : e.validation_file);
   const FanOut fan = fan_out(e.shape, routing, e.grouping());
   for (const std::string& id : e.published) {
     const RuledRow ruled = find_row(record, id);
@@ -125,25 +126,32 @@ const Experiment& chosen_point(const std::vector<Experiment>& experiments, int32
 }
 
 Json plan_json(const Plan& plan, int64_t max_ops) {
-  const Ledger ledger = account(plan);
+  const auto totals = account_phases(plan);
+  int64_t messages = 0;
+  int64_t bytes = 0;
+  Json phases = Json::array();
+  for (size_t p = 0; p < plan.phases().size(); ++p) {
+    const Phase& phase = plan.phases()[p];
+    messages += totals[p].messages;
+    bytes += totals[p].bytes;
+    phases.push_back({{"name", phase.name},
+                      {"engine", to_string(phase.engine)},
+                      {"sms", phase.sms},
+                      {"row_bytes", phase.row_bytes},
+                      {"messages", totals[p].messages},
+                      {"bytes", totals[p].bytes}});
+  }
   Json out = {{"schema", "plumb.plan/1"},
               {"digest", to_string(plan.digest())},
               {"program", to_string(plan.program())},
               {"ranks", plan.grouping().ranks},
               {"scaleup", plan.grouping().scaleup},
               {"ops_count", plan.ops().size()},
-              {"messages", ledger.total().messages},
-              {"bytes", ledger.total().bytes}};
-  for (size_t p = 0; p < plan.phases().size(); ++p) {
-    const Phase& phase = plan.phases()[p];
-    const LedgerEntry moved = ledger.total(static_cast<PhaseId>(p));
-    out["phases"].push_back({{"name", phase.name},
-                             {"engine", to_string(phase.engine)},
-                             {"sms", phase.sms},
-                             {"row_bytes", phase.row_bytes},
-                             {"messages", moved.messages},
-                             {"bytes", moved.bytes}});
-  }
+              {"messages", messages},
+              {"bytes", bytes},
+              {"phases", phases}};
+  if (static_cast<int64_t>(plan.ops().size()) > max_ops) return out;
+  const Ledger ledger = account(plan);
   out["ledger"] = Json::array();
   for (const LedgerEntry& e : ledger.entries())
     out["ledger"].push_back({{"phase", plan.phases()[e.phase].name},
@@ -151,7 +159,6 @@ Json plan_json(const Plan& plan, int64_t max_ops) {
                              {"dst", e.dst},
                              {"messages", e.messages},
                              {"bytes", e.bytes}});
-  if (static_cast<int64_t>(plan.ops().size()) > max_ops) return out;
   out["ops"] = Json::array();
   for (OpId id = 0; id < static_cast<OpId>(plan.ops().size()); ++id) {
     const Op& op = plan.ops()[static_cast<size_t>(id)];

@@ -28,10 +28,12 @@ class AllToAllBuilder {
     exchange_counts();
     std::vector<std::vector<Dep>> arrivals(at(in_.shape.ranks));
     for (Rank s = 0; s < in_.shape.ranks; ++s) send_rows_of(s, arrivals);
-    for (Rank r = 0; r < in_.shape.ranks; ++r) {
-      if (!in_.program.expand) break;
-      add_copy_ops(plan_, r, rows_, in_, expanded_[at(r)], arrivals[at(r)]);
-    }
+    if (in_.program.expand)
+      for (Rank r = 0; r < in_.shape.ranks; ++r)
+        add_copy_ops(plan_, r, rows_, in_, expanded_[at(r)], arrivals[at(r)]);
+    else
+      add_wait_ops(plan_, *plan_.find_phase("exchanged"),
+                   [&](Rank r, std::vector<Dep>& deps) { deps.swap(arrivals[at(r)]); });
     add_regions();
     return std::move(plan_);
   }
@@ -58,6 +60,8 @@ class AllToAllBuilder {
       add_copy_phases(
           plan_, in_,
           {.name = "copy", .engine = Engine::sm, .row_bytes = row, .from = kReceive, .to = kReceived});
+    else
+      plan_.add_phase({.name = "exchanged"});
   }
 
   void exchange_counts() {

@@ -102,7 +102,7 @@ inline HostCase random_case(ProgramKind kind, uint32_t seed) {
     program.mode = dice.pick({Mode::direct, Mode::hybrid});
     program.placement = dice.pick({RowPlacement::staged, RowPlacement::direct});
     program.cached = dice.coin();
-    program.host_sync = dice.coin();
+    program.host_sync = dice.coin() && !program.cached;
     program.multiple_reduction = dice.coin();
   }
   if (is_v2 || kind == ProgramKind::all_to_all) {

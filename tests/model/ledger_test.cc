@@ -63,6 +63,13 @@ TEST(Ledger, PhaseTotalsAreThoseOfTheLedger) {
   EXPECT_EQ(totals[1].bytes, account(plan).total(PhaseId{1}).bytes);
 }
 
+TEST(Ledger, PhaseTotalsBeyond63BitsAreAnError) {
+  Plan plan = two_phase_plan();
+  plan.add(op_of(OpKind::put, 0, 0, 1, 1, int64_t{1} << 62));
+  plan.add(op_of(OpKind::put, 0, 0, 2, 1, int64_t{1} << 62));
+  EXPECT_THROW(account_phases(plan), Error);
+}
+
 TEST(Ledger, AccountsOpsThatMoveBytesFromSourceToDestination) {
   Plan plan = two_phase_plan();
   plan.add(op_of(OpKind::put, 0, 0, 1, 2, 100));

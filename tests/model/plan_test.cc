@@ -143,6 +143,10 @@ TEST(Program, RefusesContradictionsWithFoundAndAllowed) {
   EXPECT_THROW(validate(Program{.kind = ProgramKind::send_recv}), Error);
   EXPECT_THROW(validate(Program{.kind = ProgramKind::engram, .fetches = 1}), Error);
   EXPECT_THROW(validate(Program{.traffic_class = 16}), Error);
+  EXPECT_THROW(validate(Program{.cached = true, .host_sync = true}), Error);
+  EXPECT_THROW(validate(Program{.rdma_only = true}), Error);
+  EXPECT_THROW(validate(Program{.kind = ProgramKind::low_latency_dispatch, .cached = true}), Error);
+  EXPECT_THROW(validate(Program{.kind = ProgramKind::all_to_all, .cached = true}), Error);
   EXPECT_NO_THROW(validate(Program{}));
 }
 

@@ -210,6 +210,68 @@ TEST_F(Cli, B48_EnvironmentOverridesTheServiceLevelWithAWarning) {
   EXPECT_NE(refused.errors.find("300"), std::string::npos) << refused.errors;
 }
 
+TEST_F(Cli, UnknownCommandIsNamedWithTheNearest) {
+  const Output out = plumb("rum experiments/lineup.yaml");
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_NE(out.errors.find("unknown command 'rum' (did you mean 'run'?)"), std::string::npos) << out.errors;
+}
+
+TEST_F(Cli, ResultThatDoesNotReachItsReaderEndsWithThree) {
+  const Output out = plumb("topo topologies/h200x2.yaml >/dev/full");
+  EXPECT_EQ(out.exit_code, 3);
+  EXPECT_NE(out.errors.find("cannot write to standard output"), std::string::npos) << out.errors;
+}
+
+TEST_F(Cli, OutputFollowsALink) {
+  fs::create_symlink(folder_ / "target.csv", folder_ / "link.csv");
+  ASSERT_EQ(
+      plumb("run " + experiment() + " --on analytic --csv " + (folder_ / "link.csv").string()).exit_code, 0);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link.csv"));
+  EXPECT_GT(fs::file_size(folder_ / "target.csv"), 0u);
+}
+
+TEST_F(Cli, NewRunLeavesNoTraceOfTheLastOne) {
+  const std::string target = (folder_ / "out").string();
+  const std::string sweep = experiment("sweep: {shape.topk: [1, 2]}\n");
+  ASSERT_EQ(plumb("run " + sweep + " --on analytic -o " + target).exit_code, 0);
+  EXPECT_TRUE(fs::exists(target + "/point1-analytic.csv"));
+  // A trace of one point fits its own plan only.
+  EXPECT_EQ(
+      plumb("compare " + target + "/point1-analytic.csv --experiment " + sweep + " --point 1").exit_code, 0);
+  EXPECT_EQ(
+      plumb("compare " + target + "/point1-analytic.csv --experiment " + sweep + " --point 0").exit_code, 1);
+  ASSERT_EQ(plumb("run " + experiment() + " --on analytic -o " + target).exit_code, 0);
+  EXPECT_FALSE(fs::exists(target + "/point1-analytic.csv"));
+  EXPECT_TRUE(Json::parse(read(target + "/result.json"))["complete"]);
+}
+
+TEST_F(Cli, AutomaticSmsCountThePlacedExperts) {
+  // 32 logical experts on 48 slots: the gate knows 32, so a group-limited spec does not describe the placed
+  // table.
+  const std::string placed =
+      "placement: {policy: global, physical_experts: 48}\n"
+      "routing: {kind: group_limited, groups: 16, group_topk: 8}\n";
+  const Json out = json("plan " + experiment(placed) + " --set program.num_sms=0 --json");
+  EXPECT_NE(out["program"].get<std::string>().find("num_sms="), std::string::npos);
+  EXPECT_EQ(plumb("plan " + experiment(placed) + " --set placement.policy=default").exit_code, 2);
+}
+
+TEST_F(Cli, SmsBeyondTheDeviceAreRefusedWithPlace) {
+  const Output out =
+      plumb("check " + write("sms.yaml", read(experiment()) + "sweep: {program.num_sms: [500]}\n"));
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_NE(out.errors.find("num_sms is 500, 'h200-cx7' has 132 SMs"), std::string::npos) << out.errors;
+}
+
+TEST_F(Cli, RequestsThatContradictThemselvesAreRefused) {
+  for (const std::string& options :
+       {std::string("--on analytic --dump d"), std::string("--on host,host"), std::string("--jobs -1")})
+    EXPECT_EQ(plumb("run " + experiment() + " " + options).exit_code, 2) << options;
+  EXPECT_EQ(plumb("compare x.csv --point 1").exit_code, 2);
+  EXPECT_EQ(plumb("sms --machine topologies/h200-cx7.yaml --ranks 16 --nvlink-gbs -5").exit_code, 2);
+  EXPECT_EQ(plumb("sms --machine topologies/h200-cx7.yaml --ranks 2048 --experts 2048").exit_code, 2);
+}
+
 TEST_F(Cli, FailingPointIsMarkedAndTheOthersStay) {
   // Two points, the second asks for more host memory than allowed.
   const Output out = plumb("run " + experiment("sweep: {shape.tokens_per_rank: [1, 4096]}\n") +
