@@ -60,7 +60,8 @@ class Dump {
   void write() {
     const auto& regions = result_.plan().regions();
     for (Rank r = 0; r < shape_.ranks; ++r) {
-      if (has_region("input") && result_.format("input").is_record()) write_choices(r);
+      const bool has_tokens = has_region("input") && result_.format("input").is_record();
+      if (has_tokens || has_region("expert_out")) write_choices(r);
       if (result_.has_received()) write_received(r);
       for (const Region& region : regions) {
         const bool is_payload = region.name == "input" || region.name == "expert_out" ||

@@ -76,7 +76,9 @@ std::string lineup(const Json& points, const std::vector<std::string>& on) {
           std::to_string(point["ranks"].get<int32_t>())};
       for (const Json& executor : point["executors"]) cells.push_back(cell(executor, row));
       cells.push_back(row.is_null() ? "-" : number(row.value("published_us", 0.0)));
-      cells.push_back(row.is_null() ? "-" : row["id"].get<std::string>());
+      cells.push_back(row.is_null() ? "-"
+                                    : fmt::format("{} ({})", row["id"].get<std::string>(),
+                                                  row["unit"] == "us" ? "us" : "GB/s"));
       for (const std::string& name : on)
         if (name != "host")
           cells.push_back(row.is_null() || !row.contains("error") || !row["error"].contains(name)
