@@ -207,6 +207,23 @@ Machine read_machine_for(ConfigMap& root, const std::filesystem::path& folder, s
   return machine;
 }
 
+/// Records whether the spec does not fit the shape; rows are not drawn. A shape that is wrong itself is
+/// reported elsewhere.
+void check_routing(ConfigMap& map, const Shape& shape, const RoutingSpec& spec) {
+  try {
+    validate_gate(shape);
+  } catch (const Error&) {
+    return;
+  }
+  try {
+    Routing::generate(shape, spec);
+  } catch (const ConfigError&) {
+    throw;  // already names the trace file
+  } catch (const Error& error) {
+    map.fail("kind", error.what());
+  }
+}
+
 Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
   ConfigMap root = file.root();
   Experiment e;
@@ -221,7 +238,10 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
     e.machine.costs = load_costs((std::filesystem::path(e.machine_file).parent_path() / "costs").string(),
                                  default_costs(e.program.kind));
   e.logical_shape = read_shape(root.map("shape"), e.machine.ranks());
-  if (auto routing = root.optional_map("routing")) e.routing = read_routing(*routing, path.parent_path());
+  if (auto routing = root.optional_map("routing")) {
+    e.routing = read_routing(*routing, path.parent_path());
+    check_routing(*routing, e.logical_shape, e.routing);
+  }
   e.shape = e.logical_shape;
   if (auto placement = root.optional_map("placement")) {
     e.placement = read_placement(*placement, e.logical_shape, e.grouping().nodes(), e.routing);

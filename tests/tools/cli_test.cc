@@ -256,6 +256,15 @@ TEST_F(Cli, AutomaticSmsCountThePlacedExperts) {
   EXPECT_EQ(plumb("plan " + experiment(placed) + " --set placement.policy=default").exit_code, 2);
 }
 
+TEST_F(Cli, CheckFindsARoutingThatDoesNotFit) {
+  const Output hot = plumb("check " + experiment("routing: {kind: hot_rank, hot_ratio: 999}\n"));
+  EXPECT_EQ(hot.exit_code, 2);
+  EXPECT_NE(hot.errors.find("e.yaml:6:17: error: "), std::string::npos) << hot.errors;
+  const Output replay = plumb("check " + experiment("routing: {kind: replay, file: none.csv}\n"));
+  EXPECT_EQ(replay.exit_code, 2);
+  EXPECT_NE(replay.errors.find("none.csv"), std::string::npos) << replay.errors;
+}
+
 TEST_F(Cli, SmsBeyondTheDeviceAreRefusedWithPlace) {
   const Output out =
       plumb("check " + write("sms.yaml", read(experiment()) + "sweep: {program.num_sms: [500]}\n"));
