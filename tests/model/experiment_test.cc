@@ -1,1 +1,150 @@
-// To be written.
+// Experiment files: sections, sweeps, points, overrides, placement.
+#include "model/experiment.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "model/error.h"
+#include "model/ledger.h"
+
+namespace plumb {
+namespace {
+
+const std::string kRoot = PLUMB_SOURCE_DIR;
+
+class ExperimentFile : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  std::string write(const std::string& more) {
+    path_ = (std::filesystem::temp_directory_path() /
+             ("plumb-experiment-" + std::to_string(::getpid()) + ".yaml"))
+                .string();
+    std::ofstream(path_) << "schema: plumb.experiment/1\nmachine: {file: " << kRoot
+                         << "/topologies/h200-cx7.yaml, nodes: 2}\n"
+                            "shape: {experts: 32, topk: 4, hidden: 256, tokens_per_rank: 8}\n"
+                         << more;
+    return path_;
+  }
+
+  std::string error_of(const std::string& more) {
+    try {
+      read_experiments(write(more));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  std::string path_;
+};
+
+TEST_F(ExperimentFile, ReadsEverySectionAndTakesRanksFromTheMachine) {
+  const auto all =
+      read_experiments(write("program: {kind: dispatch, mode: hybrid, expand: true, num_sms: 12}\n"
+                             "routing: {kind: zipf, exponent: 0.5, seed: 7, masked: 10 %}\n"
+                             "run: {on: [analytic], host_window: 128 B, expert: scaled, seed: 3}\n"
+                             "published: some-row\n"));
+  ASSERT_EQ(all.size(), 1u);
+  const Experiment& e = all[0];
+  EXPECT_EQ(e.shape.ranks, 16);
+  EXPECT_EQ(e.shape.tokens, std::vector<int32_t>(16, 8));
+  EXPECT_EQ(e.grouping().nodes(), 2);
+  EXPECT_TRUE(e.program.expand);
+  EXPECT_EQ(e.program.num_sms, 12);
+  EXPECT_EQ(e.routing.kind, RoutingKind::zipf);
+  EXPECT_DOUBLE_EQ(e.routing.masked_ratio, 0.1);
+  EXPECT_EQ(e.run.on, std::vector<std::string>{"analytic"});
+  EXPECT_EQ(e.run.host.window_bytes, 128);
+  EXPECT_EQ(e.run.expert, ExpertFunction::scaled);
+  EXPECT_EQ(e.published, std::vector<std::string>{"some-row"});
+  EXPECT_EQ(e.machine.costs.name, "plumb");  // of the library that a dispatch belongs to
+}
+
+TEST_F(ExperimentFile, FewerRanksThanANodeFormOneGroup) {
+  const auto all = read_experiments(write("program: {kind: dispatch}\n"), {"shape.ranks=4"});
+  EXPECT_EQ(all[0].grouping().ranks, 4);
+  EXPECT_EQ(all[0].grouping().scaleup, 4);
+  EXPECT_NE(error_of("program: {kind: dispatch}\nsweep: {shape.ranks: [12]}\n").find("12 ranks do not fit"),
+            std::string::npos);
+}
+
+TEST_F(ExperimentFile, SweepIsAProductWithTheFirstKeySlowest) {
+  const auto all = read_experiments(
+      write("program: {kind: dispatch}\nsweep: {program.num_sms: [4, 8], shape.topk: [1, 2, 3]}\n"));
+  ASSERT_EQ(all.size(), 6u);
+  EXPECT_EQ(all[2].label, "program.num_sms=4 shape.topk=3");
+  EXPECT_EQ(all[3].label, "program.num_sms=8 shape.topk=1");
+  EXPECT_EQ(all[3].program.num_sms, 8);
+  EXPECT_EQ(all[5].shape.topk, 3);
+}
+
+TEST_F(ExperimentFile, PointsCarryNamesAndTheirOwnKeys) {
+  const auto all = read_experiments(write(
+      "program: {kind: dispatch}\npoints:\n  - {name: one, program.kind: combine}\n  - {shape.topk: 2}\n"));
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].label, "one");
+  EXPECT_EQ(all[0].program.kind, ProgramKind::combine);
+  EXPECT_EQ(all[1].label, "shape.topk=2");
+  EXPECT_NE(error_of("program: {kind: dispatch}\npoints: [{shape.topk: 2}]\nsweep: {shape.topk: [1]}\n")
+                .find("stands beside 'sweep'"),
+            std::string::npos);
+}
+
+TEST_F(ExperimentFile, AutomaticCountsAreThoseOfTheModels) {
+  const auto all = read_experiments(write("program: {kind: dispatch, mode: hybrid}\n"));
+  const Routing routing = make_routing(all[0]);
+  const Program program = resolved_program(all[0], routing);
+  EXPECT_GT(program.num_sms, 0);
+  EXPECT_LE(program.num_sms, 132);
+  EXPECT_GT(program.num_qps, program.num_sms);  // hybrid: queue pairs for each channel of an SM
+  EXPECT_EQ(all[0].program.num_sms, 0);
+}
+
+TEST_F(ExperimentFile, PlacementPutsReplicasIntoThePlan) {
+  const auto all =
+      read_experiments(write("program: {kind: dispatch, num_sms: 8}\n"
+                             "routing: {kind: hot_expert, hot_index: 5, hot_fraction: 0.9}\n"
+                             "placement: {policy: global, physical_experts: 48}\n"));
+  const Experiment& e = all[0];
+  EXPECT_EQ(e.logical_shape.experts, 32);
+  EXPECT_EQ(e.shape.experts, 48);
+  // The hot expert has replicas, so the fullest rank receives less than without.
+  const auto most_received = [](const Experiment& experiment) {
+    const Routing routing = make_routing(experiment);
+    std::vector<int64_t> slots(static_cast<size_t>(experiment.shape.ranks));
+    for (Rank r = 0; r < experiment.shape.ranks; ++r)
+      for (const int32_t expert : routing.rows(r))
+        if (expert >= 0) ++slots[static_cast<size_t>(experiment.shape.rank_of(expert))];
+    return *std::max_element(slots.begin(), slots.end());
+  };
+  const auto plain =
+      read_experiments(write("program: {kind: dispatch, num_sms: 8}\nrouting: {kind: hot_expert, hot_index: "
+                             "5, hot_fraction: 0.9}\n"));
+  EXPECT_LT(most_received(e), most_received(plain[0]));
+}
+
+TEST_F(ExperimentFile, BackgroundTrafficIsOverlaid) {
+  const auto all = read_experiments(
+      write("program: {kind: dispatch, num_sms: 8}\n"
+            "background: [{kind: background, pattern: incast, message: 1 kB, traffic_class: 2}]\n"));
+  const Routing routing = make_routing(all[0]);
+  const Plan plan = make_plan(all[0], routing, false);
+  const auto phase = plan.find_phase("background0.background");
+  ASSERT_TRUE(phase.has_value());
+  EXPECT_EQ(account(plan).total(*phase).bytes, 15 * 1000);  // 15 ranks to rank 0
+}
+
+TEST_F(ExperimentFile, ProblemsOfAllSectionsComeTogether) {
+  const std::string text = error_of(
+      "program: {kind: dispatch, num_biases: 3, num_sms: 500}\nrouting: {kind: unifrom}\nrun: {on: [gpu]}\n");
+  for (const char* expected : {"'num_biases' is 3, allowed 0 .. 2", "did you mean 'uniform'?",
+                               "'gpu' is no executor", "num_sms is 500, 'h200-cx7' has 132 SMs"})
+    EXPECT_NE(text.find(expected), std::string::npos) << expected << "\n" << text;
+}
+
+}  // namespace
+}  // namespace plumb
