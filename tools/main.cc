@@ -19,7 +19,7 @@ std::span<const Command> commands() {
       Command{"compare", "line up traces of one plan", "plumb compare out/analytic.csv out/host.csv",
               configure_compare},
       Command{"calibrate", "fit the constants of an implementation to traces",
-              "plumb calibrate experiments/hybrid-small.yaml --trace out/analytic.csv -o costs.yaml",
+              "plumb calibrate experiments/hybrid-small.yaml --trace out/analytic.csv -o out/costs.yaml",
               configure_calibrate},
       Command{"sms", "how many SMs and QPs: DeepEP's model and ours, every term",
               "plumb sms --machine topologies/h200-cx7.yaml --ranks 16 --experts 256 --topk 8 --mode hybrid",

@@ -194,7 +194,7 @@ class CombineBuilder {
   void answers(const Op& op, size_t i, std::vector<FinalRow>& out) {
     out = final_[at(op.dst)][at(dispatch_.items(op)[i].dst_slot)];
     if (!sums_locally_) return;
-    int8_t lane = dispatch_.lanes(op)[i];
+    int8_t lane = 0;
     for (const FinalRow& row : out) lane = std::max(lane, row.lane);
     out.assign(1, {landed_[at(op.dst)]++, lane});
   }
