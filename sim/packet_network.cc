@@ -1,9 +1,6 @@
 // PacketNetwork hands everything to its engine.
 #include "sim/packet_network.h"
 
-#include <algorithm>
-
-#include "model/error.h"
 #include "sim/packet_engine.h"
 
 namespace plumb::sim {
@@ -30,27 +27,11 @@ Ps PacketNetwork::next_event() const { return engine_->next_event(); }
 bool PacketNetwork::advance(Ps until) { return engine_->advance(until); }
 void PacketNetwork::stop() { engine_->stop(); }
 
-void PacketNetwork::run() {
-  while (advance(kNever)) {
-  }
-  if (messages_under_way() > 0)
-    throw Error(ErrorKind::mismatch, fmt::format("the network stopped with {} messages under way\n{}",
-                                                 messages_under_way(), stuck_report()));
-}
-
 int64_t PacketNetwork::messages_under_way() const { return engine_->under_way(); }
 std::string PacketNetwork::stuck_report() const { return engine_->stuck_report(); }
 const PacketCounts& PacketNetwork::counts() const { return engine_->counts(); }
 std::vector<LaneUse> PacketNetwork::lane_use() const { return engine_->lane_use(); }
 std::vector<LinkUse> PacketNetwork::link_use() const { return engine_->link_use(); }
-
-std::vector<LinkUse> PacketNetwork::hot_links(int32_t count) const {
-  std::vector<LinkUse> links = link_use();
-  std::stable_sort(links.begin(), links.end(),
-                   [](const LinkUse& a, const LinkUse& b) { return a.utilisation > b.utilisation; });
-  if (links.size() > static_cast<size_t>(count)) links.resize(count);
-  return links;
-}
 
 int64_t PacketNetwork::memory_bytes() const { return engine_->memory_bytes(); }
 int32_t PacketNetwork::hop_classes() const { return engine_->hop_classes(); }
