@@ -5,22 +5,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/congestion_settings.h"
 #include "model/fabric.h"
 #include "model/lanes.h"
+#include "model/sim_options.h"
 #include "model/units.h"
-#include "sim/congestion_settings.h"
 
 namespace plumb::sim {
-
-/// How a packet gets one of several next hops.
-enum class RoutePolicy : uint8_t {
-  by_destination,  // fixed by the destination, as linear forwarding tables do
-  by_flow,         // hash of source, destination and class: ECMP, UB "per flow"
-  spread,          // at random for every packet: UB "per packet"
-  adaptive,        // the least loaded lane for every packet
-  valiant,         // over a random vertex that endpoints hang on, adaptive on the way
-  ugal,            // minimal or Valiant, whichever promises less queue times hops at the first switch
-};
 
 /// What lies between a rank and the first link.
 struct Injection {
@@ -39,12 +30,6 @@ struct NetworkSettings {
       RoutePolicy::adaptive;  // a class that may not adapt (Lanes::adaptive) goes by_flow instead
   int32_t sample = 0;         // candidates that an adaptive choice looks at, 0 = all
   Injection injection;
-};
-
-/// Where arrived packets wait in a switch.
-enum class InputQueues : uint8_t {
-  per_output,  // virtual output queues: served round robin by input, no blocking inside the switch
-  fifo,        // one queue per input and lane: its first packet blocks the others
 };
 
 /// Lanes are multiplied by hop classes where routes would otherwise depend on each other in a circle: a

@@ -7,6 +7,10 @@
 #include "tools/command.h"
 #include "tools/output.h"
 
+#ifdef PLUMB_HAS_SIM
+#include "sim/sim_executor.h"
+#endif
+
 namespace plumb {
 namespace {
 
@@ -19,15 +23,28 @@ struct Options {
   bool summary = false;
 };
 
+ExecutorFactory sim_factory() {
+#ifdef PLUMB_HAS_SIM
+  return [](const Machine& machine, const Fabric& fabric, const Costs& costs) {
+    return std::make_unique<sim::SimExecutor>(machine, fabric, costs, SimOptions{});
+  };
+#else
+  throw Error(ErrorKind::environment,
+              "executor 'sim' is not in this build: it was configured with PLUMB_SIM=OFF");
+#endif
+}
+
 int run(const Options& options) {
   if (!options.output.empty()) check_writable_file(options.output);
   if (!options.csv.empty()) check_writable_file(options.csv);
   std::map<std::string, ExecutorFactory> executors;
   for (const std::string& name : options.on) {
-    if (name != "analytic")
-      throw Error(ErrorKind::environment,
-                  fmt::format("executor '{}' is not in this build of validate; there is: analytic", name));
-    executors[name] = analytic_factory();
+    if (name == "analytic")
+      executors[name] = analytic_factory();
+    else if (name == "sim")
+      executors[name] = sim_factory();
+    else
+      fail_usage("executor '{}' cannot validate; allowed: analytic, sim", name);
   }
   const ValidationResult result =
       run_validation(read_validation(options.rules.empty() ? shipped_rules() : options.rules), executors);

@@ -1,7 +1,10 @@
 // One experiment point: plan once, run every executor on it, compare.
 #include "tools/point.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -14,6 +17,10 @@
 #include "model/host_dump.h"
 #include "model/validate.h"
 #include "tools/output.h"
+
+#ifdef PLUMB_HAS_SIM
+#include "sim/sim_executor.h"
+#endif
 
 namespace plumb {
 namespace {
@@ -44,12 +51,55 @@ Trace run_host(const Context& c, const Plan& plan) {
   return trace;
 }
 
+void write_trace(const PointOptions& options, const Trace& trace) {
+  if (options.trace_folder.empty()) return;
+  std::ostringstream text;
+  write_csv(text, trace);
+  write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
+}
+
+/// On a terminal alone, in a line that is written over.
+void print_progress(double done, Seconds now) {
+  static const bool is_terminal = isatty(STDERR_FILENO) == 1;
+  static const auto start = std::chrono::steady_clock::now();
+  if (!is_terminal) return;
+  const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double left = done > 0 ? spent * (1 - done) / done : 0;
+  std::fprintf(stderr, "\rsim: %5.1f %% landed, %.3f us simulated, about %.0f s left   ", done * 100,
+               now.value * 1e6, left);
+}
+
+#ifdef PLUMB_HAS_SIM
+constexpr bool kHasSim = true;
+
+Trace run_sim(const Context& c, const Plan& plan) {
+  const Experiment& e = c.experiment;
+  sim::SimExecutor executor(e.machine, c.fabric, e.machine.costs, e.sim);
+  executor.set_progress(print_progress);
+  try {
+    return executor.run(plan);
+  } catch (const Error&) {
+    if (!executor.partial().header.executor.empty()) write_trace(c.options, executor.partial());
+    throw;
+  }
+}
+#else
+constexpr bool kHasSim = false;
+
+Trace run_sim(const Context&, const Plan&) {
+  throw Error(ErrorKind::environment,
+              "executor 'sim' is not in this build: it was configured with PLUMB_SIM=OFF");
+}
+#endif
+
 Trace run_executor(const Context& c, const Plan& plan, const std::string& name) {
   if (name == "host") return run_host(c, plan);
   if (name == "analytic")
     return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
+  if (name == "sim") return run_sim(c, plan);
   throw Error(ErrorKind::environment,
-              fmt::format("executor '{}' is not in this build; there are: host, analytic", name));
+              fmt::format("executor '{}' is not in this build; there are: host, analytic{}", name,
+                          kHasSim ? ", sim" : ""));
 }
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
@@ -76,13 +126,6 @@ Json executor_json(const Plan& plan, const Trace& trace, const Ledger& expected)
           {"bytes", total.bytes},
           {"ledger_ok", trace.ledger == expected},
           {"phases", phases}};
-}
-
-void write_trace(const PointOptions& options, const Trace& trace) {
-  if (options.trace_folder.empty()) return;
-  std::ostringstream text;
-  write_csv(text, trace);
-  write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
 }
 
 /// Published rows beside the runs: what each executor predicts in the row's own unit.
