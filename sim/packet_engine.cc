@@ -180,6 +180,10 @@ void PacketEngine::make_sources() {
     const Vertex at = static_cast<Vertex>(source.rank);
     source.slot = graph_.num_in(at) + i % (2 * classes);
     source.has_one_channel = graph_.out_end(at) - graph_.out_begin(at) <= 1;
+    if (!source.has_one_channel) source.gates = ~uint64_t{0};
+    if (!source.has_one_channel)
+      for (Channel c = graph_.out_begin(at); c < graph_.out_end(at); ++c)
+        if (graph_[c].carries(source.network)) source.gates &= ~(uint64_t{1} << gate_of(c));
     const Injection& injection = settings_.network(source.network).injection;
     source.queue_pairs = injection.queue_pairs;
     source.is_plain = injection.outstanding_bytes == 0 && injection.message_rate.value <= 0;
