@@ -101,7 +101,8 @@ int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
     const NetworkSettings& network = settings_.network(channel.network);
     const int64_t packet = network.mtu_bytes + network.first_header_bytes;
     bytes = std::max<int64_t>(
-        bytes, std::llround(2 * rate * static_cast<double>(channel.wire_latency)) + 2 * packet);
+        bytes, std::llround(2 * network.round_trips * rate * static_cast<double>(channel.wire_latency)) +
+                   2 * packet);
   }
   // A NIC that was taken out holds what is on its way through it; the credits of the wire do not cover that.
   bytes += std::llround(rate * static_cast<double>(channel.latency - channel.wire_latency));

@@ -26,6 +26,7 @@ struct NetworkSettings {
   int32_t mtu_bytes = 4096;         // payload of a packet where the message does not say
   int32_t first_header_bytes = 42;  // of a first or only packet (InfiniBand: LRH, BTH, RETH, ICRC, VCRC)
   int32_t next_header_bytes = 26;   // of the others
+  double round_trips = 1;           // of credits that a lane's buffer holds at least, with fit_buffers
   RoutePolicy policy =
       RoutePolicy::adaptive;  // a class that may not adapt (Lanes::adaptive) goes by_flow instead
   int32_t sample = 0;         // candidates that an adaptive choice looks at, 0 = all
@@ -50,8 +51,8 @@ struct PacketSettings {
   Lanes lanes;
   HopClasses hop_classes;
   InputQueues input_queues = InputQueues::per_output;
-  /// Buffers of links that are too long for Lanes::buffer grow to one credit round trip plus two packets;
-  /// false: all are as given, and long links starve.
+  /// Buffers of links that are too long for Lanes::buffer grow to their network's credit round trips plus two
+  /// packets; false: all are as given, and long links starve.
   bool fit_buffers = true;
   Seconds reroute_delay = microseconds(10);  // from a failure to new tables
   LocalCopy local;                           // messages from a rank to itself

@@ -99,6 +99,22 @@ void PlanPlayer::link_dependents() {
       stream.rows += op(dep.op).rows;
     }
   }
+  for (size_t i = 0; i + 1 < dependent_begin_.size(); ++i)
+    stagger(
+        std::span(dependents_).subspan(dependent_begin_[i], dependent_begin_[i + 1] - dependent_begin_[i]));
+}
+
+/// Ops of a rank that start together go to the next ranks first, so that not all ranks send to rank 0 at
+/// once.
+void PlanPlayer::stagger(std::span<uint32_t> edges) const {
+  const auto ranks = static_cast<Rank>(ranks_);
+  std::stable_sort(edges.begin(), edges.end(), [&](uint32_t a, uint32_t b) {
+    const Op& x = op(static_cast<OpId>(a & kOpMask));
+    const Op& y = op(static_cast<OpId>(b & kOpMask));
+    if (x.phase != y.phase) return x.phase < y.phase;
+    if (x.src != y.src) return x.src < y.src;
+    return (x.dst - x.src + ranks) % ranks < (y.dst - y.src + ranks) % ranks;
+  });
 }
 
 /// A put that may start once another put of the same pair has left is a signal for its data.
@@ -130,8 +146,11 @@ void PlanPlayer::start(Network& network) {
       fail_usage("sim: an event of rank {}, the plan has {} ranks", event.rank, ranks_);
     schedule(to_ps(event.at), Action::rank_event, static_cast<int32_t>(i));
   }
+  std::vector<uint32_t> first;
   for (OpId id = 0; id < static_cast<OpId>(states_.size()); ++id)
-    if (state(id).stream == kNoStream) release(id);
+    if (state(id).stream == kNoStream && state(id).waiting == 0) first.push_back(static_cast<uint32_t>(id));
+  stagger(first);
+  for (const uint32_t id : first) release(static_cast<OpId>(id));
 }
 
 void PlanPlayer::schedule(Ps at, Action action, int32_t a, int32_t b) {

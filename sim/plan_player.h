@@ -5,6 +5,7 @@
 
 #include <array>
 #include <queue>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,7 @@ class PlanPlayer final : public Traffic {
   // plan_player.cc
   void prepare_ops();
   void link_dependents();
+  void stagger(std::span<uint32_t> edges) const;
   void mark_signals();
   bool is_network(const Op& o) const { return o.link != Link::local && o.src != o.dst; }
   void schedule(Ps at, Action action, int32_t a, int32_t b = 0);
