@@ -45,65 +45,47 @@ std::string link_name(const Fabric& fabric, const FabricLink& link) {
                      fabric.nodes()[static_cast<size_t>(link.to)].name);
 }
 
-/// Rates that payload can use, and the events of the options, as faults.
-class Faults {
- public:
-  Faults(const Fabric& fabric, const Costs& costs, const PacketSettings& settings) : fabric_(fabric) {
-    for (const FabricLink& link : fabric.links()) {
-      const auto& share = link.network == Link::scale_out ? costs.scale_out_share : costs.scale_up_share;
-      const NetworkSettings& network = settings.network(link.network);
-      // The share is of payload: what headers take comes on top, as far as the wire has it.
-      const double wire = 1 + double(network.next_header_bytes) / network.mtu_bytes;
-      usable_.push_back(std::min(1.0, share.value * wire));
-    }
-  }
+/// The part of a network's rate that simulated packets may use. The share is of payload: what headers take
+/// comes on top, as far as the wire has it.
+double usable(const Sourced<double>& share, const NetworkSettings& network) {
+  return std::min(1.0, share.value * (1 + double(network.next_header_bytes) / network.mtu_bytes));
+}
 
-  void apply(Network& network, const std::vector<SimEvent>& events) const {
-    for (size_t l = 0; l < usable_.size(); ++l)
-      if (usable_[l] < 1) network.add_fault(rate(0, static_cast<LinkId>(l), 1));
-    for (const SimEvent& event : events)
-      if (event.rank == kNone) network.add_fault(fault_of(event));
-  }
+LinkId find_link(const Fabric& fabric, const std::string& name) {
+  for (size_t l = 0; l < fabric.links().size(); ++l)
+    if (link_name(fabric, fabric.links()[l]) == name) return static_cast<LinkId>(l);
+  fail_usage(
+      "sim: the machine has no link '{}'; one is '{}' (plumb topo MACHINE A B prints those between two "
+      "ranks)",
+      name, fabric.links().empty() ? "" : link_name(fabric, fabric.links().back()));
+}
 
- private:
-  Fault rate(Ps at, LinkId link, double factor) const {
-    return {.at = at,
-            .kind = FaultKind::link_rate,
-            .link = link,
-            .node = kNone,
-            .factor = usable_[static_cast<size_t>(link)] * factor};
-  }
+NodeId find_node(const Fabric& fabric, const std::string& name) {
+  for (size_t n = 0; n < fabric.nodes().size(); ++n)
+    if (fabric.nodes()[n].name == name) return static_cast<NodeId>(n);
+  fail_usage(
+      "sim: the machine has no node '{}'; one is '{}' (plumb topo MACHINE A B prints those between two "
+      "ranks)",
+      name, fabric.nodes().back().name);
+}
 
-  Fault fault_of(const SimEvent& event) const {
-    const Ps at = to_ps(event.at);
-    using Kind = SimEvent::Kind;
-    if (event.kind == Kind::node_down || event.kind == Kind::node_up) {
-      for (size_t n = 0; n < fabric_.nodes().size(); ++n)
-        if (fabric_.nodes()[n].name == event.target)
-          return {.at = at,
-                  .kind = event.kind == Kind::node_down ? FaultKind::switch_down : FaultKind::switch_up,
-                  .link = kNone,
-                  .node = static_cast<NodeId>(n),
-                  .factor = 1};
-      fail_usage("sim: the machine has no node '{}'; names: {}, ... (plumb topo prints all)", event.target,
-                 fabric_.nodes().back().name);
-    }
-    for (size_t l = 0; l < fabric_.links().size(); ++l) {
-      if (link_name(fabric_, fabric_.links()[l]) != event.target) continue;
-      if (event.kind == Kind::link_rate) return rate(at, static_cast<LinkId>(l), event.factor);
-      return {.at = at,
-              .kind = event.kind == Kind::link_down ? FaultKind::link_down : FaultKind::link_up,
-              .link = static_cast<LinkId>(l),
+Fault fault_of(const SimEvent& event, const Fabric& fabric) {
+  using Kind = SimEvent::Kind;
+  Fault fault{.at = to_ps(event.at),
+              .kind = FaultKind::link_down,
+              .link = kNone,
               .node = kNone,
-              .factor = 1};
-    }
-    fail_usage("sim: the machine has no link '{}'; one is '{}' (plumb topo prints all)", event.target,
-               fabric_.links().empty() ? "" : link_name(fabric_, fabric_.links().back()));
+              .factor = event.factor};
+  if (event.kind == Kind::node_down || event.kind == Kind::node_up) {
+    fault.kind = event.kind == Kind::node_down ? FaultKind::switch_down : FaultKind::switch_up;
+    fault.node = find_node(fabric, event.target);
+    return fault;
   }
-
-  const Fabric& fabric_;
-  std::vector<double> usable_;  // [links]
-};
+  if (event.kind == Kind::link_up) fault.kind = FaultKind::link_up;
+  if (event.kind == Kind::link_rate) fault.kind = FaultKind::link_rate;
+  fault.link = find_link(fabric, event.target);
+  return fault;
+}
 
 /// Steps on so that progress can be told. Steps change no date.
 void drive(Network& network, const PlanPlayer& player, Ps limit, const SimExecutor::Progress& progress) {
@@ -238,8 +220,11 @@ SimExecutor::SimExecutor(const Machine& machine, const Fabric& fabric, Costs cos
 Trace SimExecutor::run(const Plan& plan) {
   const PacketSettings settings = packet_settings(machine_, options_, plan);
   PlanPlayer player(plan, machine_, fabric_, costs_, options_);
-  auto network = std::make_unique<PacketNetwork>(fabric_, settings, player);
-  Faults(fabric_, costs_, settings).apply(*network, options_.events);
+  const Fabric fabric = fabric_.with_rates(usable(costs_.scale_up_share, settings.networks[0]),
+                                           usable(costs_.scale_out_share, settings.networks[1]));
+  auto network = std::make_unique<PacketNetwork>(fabric, settings, player);
+  for (const SimEvent& event : options_.events)
+    if (event.rank == kNone) network->add_fault(fault_of(event, fabric));
   player.start(*network);
   drive(*network, player, options_.time_limit.value > 0 ? to_ps(options_.time_limit) : kNever, progress_);
 
@@ -251,7 +236,7 @@ Trace SimExecutor::run(const Plan& plan) {
   report_.waits = player.waits();
   report_.memory_bytes = network->memory_bytes();
   for (LinkUse& use : report_.links) {
-    const double rate = fabric_.links()[static_cast<size_t>(use.link)].rate.value;
+    const double rate = fabric.links()[static_cast<size_t>(use.link)].rate.value;
     use.utilisation =
         report_.end > 0 ? static_cast<double>(use.packet_bytes) / rate / to_seconds(report_.end).value : 0;
   }
