@@ -178,6 +178,27 @@ Json plan_json(const Plan& plan, int64_t max_ops) {
   return out;
 }
 
+Json waits_json(std::span<const Trace> traces) {
+  constexpr int32_t kMaxRanks = 128;  // of a matrix worth printing
+  Json out = Json::object();
+  for (const std::string_view executor : kExecutors) {
+    const auto waits = wait_matrix(traces, executor);
+    if (!waits) continue;
+    Json& mine = out[std::string(executor)];
+    for (Rank s = 0; s < waits->ranks() && waits->ranks() <= kMaxRanks; ++s)
+      for (Rank d = 0; d < waits->ranks(); ++d)
+        mine["wait_us"][static_cast<size_t>(s)].push_back(microseconds(waits->at(s, d)));
+    mine["findings"] = Json::array();
+    for (const WaitFinding& finding : diagnose(*waits))
+      mine["findings"].push_back({{"cause", to_string(finding.cause)},
+                                  {"source", finding.source},
+                                  {"destination", finding.destination},
+                                  {"wait_us", microseconds(finding.wait)},
+                                  {"typical_us", microseconds(finding.typical)}});
+  }
+  return out;
+}
+
 Experiment effective(Experiment e, Json* report) {
   const char* environment = std::getenv("PLUMB_SL");
   const EffectiveLevel level = effective_service_level(
@@ -207,7 +228,7 @@ Json run_point(const Experiment& given, const PointOptions& options) {
     write_trace(options, trace);
     traces.push_back(std::move(trace));
   }
-  const std::string table = to_table(compare(traces, {.plan = &plan}));
+  const std::string table = to_table(compare(traces, {.plan = &plan})) + waits_text(traces);
   return {{"label", e.label},
           {"digest", to_string(plan.digest())},
           {"program", to_string(plan.program())},
@@ -218,6 +239,7 @@ Json run_point(const Experiment& given, const PointOptions& options) {
           {"service_level", level},
           {"executors", executors},
           {"published", published_json(e, routing, plan, traces)},
+          {"waits", waits_json(traces)},
           {"table", table}};
 }
 
