@@ -15,6 +15,7 @@ namespace plumb::hw {
 
 struct InterpreterOptions {
   int32_t blocks = 0;                         // of each rank's queue; 0 = what fits the device, at most 16
+  int32_t repeat = 1;                         // runs; the result is that of median time
   int64_t timeout_ns = 10'000'000'000;        // of the wait for one edge
   int64_t memory_limit = int64_t{100} << 30;  // bytes on the device
 };
@@ -28,6 +29,7 @@ struct OpTimes {
 };
 
 struct InterpreterResult {
+  int64_t total_ns = 0;            // from the first op taken to the last end
   std::vector<OpTimes> times;      // [ops]
   std::vector<LedgerEntry> moved;  // [ops], counted by the kernel
 };

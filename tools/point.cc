@@ -14,6 +14,7 @@
 #include "model/host_dump.h"
 #include "model/validate.h"
 #include "tools/output.h"
+#include "tools/run_cuda.h"
 
 namespace plumb {
 namespace {
@@ -48,8 +49,9 @@ Trace run_executor(const Context& c, const Plan& plan, const std::string& name) 
   if (name == "host") return run_host(c, plan);
   if (name == "analytic")
     return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
+  if (name == "cuda") return run_cuda(c.experiment, c.routing, plan);
   throw Error(ErrorKind::environment,
-              fmt::format("executor '{}' is not in this build; there are: host, analytic", name));
+              fmt::format("executor '{}' is not in this build; there are: host, analytic, cuda", name));
 }
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
@@ -72,6 +74,7 @@ Json executor_json(const Plan& plan, const Trace& trace, const Ledger& expected)
           {"lower_us", microseconds_or_nan(trace.lower)},
           {"bottleneck", trace.bottleneck},
           {"clock", trace.header.clock},
+          {"note", trace.header.note},
           {"messages", total.messages},
           {"bytes", total.bytes},
           {"ledger_ok", trace.ledger == expected},
@@ -179,13 +182,13 @@ Json plan_json(const Plan& plan, int64_t max_ops) {
 }
 
 Json waits_json(std::span<const Trace> traces) {
-  constexpr int32_t kMaxRanks = 128;  // of a matrix worth printing
+  constexpr int32_t kMaxPrinted = 128;  // of a matrix worth printing
   Json out = Json::object();
   for (const std::string_view executor : kExecutors) {
     const auto waits = wait_matrix(traces, executor);
     if (!waits) continue;
     Json& mine = out[std::string(executor)];
-    for (Rank s = 0; s < waits->ranks() && waits->ranks() <= kMaxRanks; ++s)
+    for (Rank s = 0; s < waits->ranks() && waits->ranks() <= kMaxPrinted; ++s)
       for (Rank d = 0; d < waits->ranks(); ++d)
         mine["wait_us"][static_cast<size_t>(s)].push_back(microseconds(waits->at(s, d)));
     mine["findings"] = Json::array();

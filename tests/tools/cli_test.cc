@@ -293,10 +293,23 @@ TEST_F(Cli, FailingPointIsMarkedAndTheOthersStay) {
   EXPECT_TRUE(result["points"][1].contains("error"));
 }
 
-TEST_F(Cli, ExecutorThatIsNotBuiltEndsWithThree) {
-  const Output out = plumb("run " + experiment() + " --on cuda");
+TEST_F(Cli, CudaRunsOrSaysWhatIsMissing) {
+  const Output out = plumb("run " + experiment() + " --on host,cuda --json");
+#ifdef PLUMB_HAS_HW
+  if (out.exit_code == 0) {  // there is a GPU
+    const Json cuda = Json::parse(out.text)["executors"][1];
+    EXPECT_EQ(cuda["name"], "cuda");
+    EXPECT_EQ(cuda["clock"], "globaltimer");
+    EXPECT_TRUE(cuda["ledger_ok"]);
+    EXPECT_NE(cuda["note"].get<std::string>().find("bytes equal the host's"), std::string::npos);
+    return;
+  }
+  EXPECT_NE(out.errors.find("no GPU: "), std::string::npos) << out.errors;
+#else
+  EXPECT_NE(out.errors.find("executor 'cuda' is not in this build: built without CUDA\n"), std::string::npos)
+      << out.errors;
+#endif
   EXPECT_EQ(out.exit_code, 3);
-  EXPECT_NE(out.errors.find("'cuda' is not in this build"), std::string::npos) << out.errors;
 }
 
 TEST_F(Cli, DumpWritesRowsAndIndex) {
