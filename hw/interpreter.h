@@ -3,13 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "hw/op_times.h"
 #include "model/host_memory.h"
 #include "model/host_payload.h"
-#include "model/ledger.h"
 #include "model/plan.h"
-#include "model/trace.h"
 
 namespace plumb::hw {
 
@@ -20,20 +18,6 @@ struct InterpreterOptions {
   int64_t memory_limit = int64_t{100} << 30;  // bytes on the device
 };
 
-/// One op by the global timer: taken by a block, last edge seen, end. Nanoseconds since the first op was
-/// taken.
-struct OpTimes {
-  int64_t taken_ns = 0;
-  int64_t begin_ns = 0;
-  int64_t end_ns = 0;
-};
-
-struct InterpreterResult {
-  int64_t total_ns = 0;            // from the first op taken to the last end
-  std::vector<OpTimes> times;      // [ops]
-  std::vector<LedgerEntry> moved;  // [ops], counted by the kernel
-};
-
 /// Executes all ops in `memory`, whose initial rows are filled (fill_initial): it is uploaded, and holds what
 /// the device holds afterwards; its notes of writers do not change. Synchronises and allocates. Throws
 ///   Error(usage) when the plan has no rows or does not fit shape or memory, a row's top-k exceeds 32, or an
@@ -42,12 +26,5 @@ struct InterpreterResult {
 ///   and for CUDA errors.
 InterpreterResult interpret(const Plan& plan, const HostBatch& batch, ExpertFunction expert,
                             const InterpreterOptions& options, HostMemory& memory);
-
-/// One span per (rank, phase) that did anything: first begin to last end, what the rank issued.
-std::vector<Span> spans_of(const Plan& plan, const InterpreterResult& result);
-
-/// How long each rank's blocks waited for ops of each other rank: from taking an op to the end of what it
-/// depends on, summed over edges; of a barrier, to the join of each member. In order of source, destination.
-std::vector<Wait> waits_of(const Plan& plan, const InterpreterResult& result);
 
 }  // namespace plumb::hw

@@ -3,7 +3,7 @@
 #include "hw/interpreter.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdlib>
 
 #include "model/compare.h"
 #include "model/error.h"
@@ -45,7 +45,9 @@ InterpreterResult expect_as_host(const HostCase& c, const Plan& plan,
 }
 
 void expect_random_cases(ProgramKind kind, uint32_t first_seed) {
-  for (uint32_t seed = first_seed; seed < first_seed + 25; ++seed) {
+  const char* asked = std::getenv("PLUMB_GPU_CASES");
+  const auto cases = asked != nullptr ? static_cast<uint32_t>(std::strtoul(asked, nullptr, 10)) : 25;
+  for (uint32_t seed = first_seed; seed < first_seed + cases; ++seed) {
     HostCase c = plumb::test::random_case(kind, seed);
     c.program.message = Bytes{static_cast<int64_t>(1 + seed * 97 % 40'000)};
     c.program.fetches = static_cast<int32_t>(1 + seed % 7);
@@ -121,6 +123,36 @@ TEST(Interpreter, StampsOpsInTheOrderOfTheirEdges) {
   }
   for (const Span& span : spans_of(plan, result)) EXPECT_LE(span.begin_ns, span.end_ns);
   EXPECT_EQ(waits_of(plan, result).size(), 8u * 7u);
+}
+
+TEST(OpTimes, ARankWaitsOnlyWhileNoneOfItsBlocksWorks) {
+  Plan plan({.kind = ProgramKind::background}, {.ranks = 2, .scaleup = 2});
+  const PhaseId phase = plan.add_phase({.name = "flags", .row_bytes = 8});
+  const auto put = [&](Rank src, Rank dst) {
+    return Op{
+        .link = Link::scale_up, .phase = phase, .src = src, .dst = dst, .messages = 1, .rows = 1, .bytes = 8};
+  };
+  const OpId sent = plan.add(put(0, 1));
+  plan.add({.kind = OpKind::wait, .phase = phase, .src = 1, .dst = 1}, {{sent, On::arrived}});
+  plan.add(put(1, 0));
+  const int32_t barrier = plan.add_barrier({.link = Link::scale_up, .members = 2});
+  const OpId join = plan.add({.kind = OpKind::barrier, .phase = phase, .src = 0, .dst = 0, .rows = barrier});
+  plan.add({.kind = OpKind::barrier, .phase = phase, .src = 1, .dst = 1, .rows = barrier});
+  plan.add({.kind = OpKind::wait, .phase = phase, .src = 0, .dst = 0}, {{join, On::arrived}});
+  InterpreterResult result;
+  // Rank 1 waits for rank 0 from 10 to 100, but another block of it works from 30 to 60: 60 ns. Rank 0 waits
+  // from 130 for rank 1, which joins at 170: 40 ns; its own join does not count.
+  result.times = {{0, 0, 100},     {10, 100, 105},  {20, 30, 60},
+                  {105, 110, 120}, {150, 160, 170}, {130, 172, 173}};
+  result.moved.resize(6);
+  EXPECT_EQ(waits_of(plan, result), (std::vector<Wait>{{0, 1, 60}, {1, 0, 40}}));
+  result.moved[0] = {.phase = phase, .src = 0, .dst = 1, .messages = 1, .bytes = 8};
+  const std::vector<Span> spans = spans_of(plan, result);
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0],
+            (Span{.rank = 0, .phase = phase, .begin_ns = 0, .end_ns = 173, .messages = 1, .bytes = 8}));
+  EXPECT_EQ(spans[1].begin_ns, 30);
+  EXPECT_EQ(spans[1].end_ns, 170);
 }
 
 /// Rank 1 is late by 3 ms in a compute op that all others wait for.
