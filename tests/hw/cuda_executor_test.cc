@@ -73,7 +73,7 @@ TEST(CudaExecutor, TraceOfKernelsHasStampsBytesAndWaits) {
   EXPECT_TRUE(contains(trace.header.note, "3 SMs for each of 4 ranks")) << trace.header.note;
   EXPECT_TRUE(contains(trace.header.note, "median of 5 cold calls")) << trace.header.note;
   EXPECT_GT(trace.total.value, 1e-6);
-  EXPECT_LT(trace.total.value, 1e-2);
+  EXPECT_LT(trace.total.value, 1.0);
   EXPECT_EQ(trace.waits.size(), 4u * 3u);
 
   // Each byte stands on one span; spans begin at 0 and never end before they begin.
@@ -144,6 +144,67 @@ TEST(CudaExecutor, InterpretsWhatKernelsDoNotServeAndSaysWhy) {
   c.program.placement = RowPlacement::staged;
   c.options.window_bytes = 64;
   EXPECT_TRUE(contains(note_of(c), "interpreter"));
+}
+
+/// By kernels and by the interpreter.
+void expect_both_ways(HostCase c) {
+  for (const RowPlacement placement : {RowPlacement::direct, RowPlacement::staged}) {
+    c.program.placement = placement;
+    SCOPED_TRACE(to_string(c.program));
+    const Plan plan = c.plan();
+    const Trace trace = run_checked(c, plan);
+    EXPECT_EQ(difference(plan, account(plan), trace.ledger), "");
+    EXPECT_EQ(contains(trace.header.note, "interpreter"), placement == RowPlacement::staged);
+  }
+}
+
+TEST(CudaExecutor, PassesTheBatteryOfExecutors) {
+  PLUMB_NEED_DEVICE();
+  HostCase one_rank = direct_case();
+  one_rank.shape = uniform_shape(1, 16, 4, 40, 256);
+  one_rank.table.resize(40 * 4);
+  one_rank.scaleup = 1;
+  expect_both_ways(one_rank);
+
+  HostCase one_token = direct_case();
+  one_token.shape.tokens = {0, 0, 1, 0};
+  one_token.table = {15, 3, kNone, 4};
+  expect_both_ways(one_token);
+
+  HostCase no_token = one_token;
+  no_token.shape.tokens = {0, 0, 0, 0};
+  no_token.table.clear();
+  expect_both_ways(no_token);
+
+  HostCase skewed = direct_case();  // all to the experts 0 .. 3 of rank 0
+  for (size_t i = 0; i < skewed.table.size(); ++i) skewed.table[i] = static_cast<int32_t>(i % 4);
+  expect_both_ways(skewed);
+
+  const HostCase c = direct_case();
+  const Plan empty({.kind = ProgramKind::background}, {.ranks = 4, .scaleup = 4});
+  const Trace trace = run_checked(c, empty);
+  EXPECT_EQ(trace.total.value, 0);
+  EXPECT_TRUE(trace.spans.empty());
+}
+
+/// Rank 0 holds tokens [-1,-1], [-1,3], [2,3], whose masked weights are NaN; experts 2 and 3 live on rank 1.
+TEST(FieldCases, B02_MaskedChoicesSendNothingByKernelsAndInterpreter) {
+  PLUMB_NEED_DEVICE();
+  HostCase c = direct_case();
+  c.shape = uniform_shape(2, 4, 2, 3, 256);
+  c.shape.tokens = {3, 0};
+  c.table = {kNone, kNone, kNone, 3, 2, 3};
+  c.scaleup = 2;
+  c.program.num_biases = 1;
+  c.expert = ExpertFunction::weighted;
+  expect_both_ways(c);
+  c.program.placement = RowPlacement::direct;
+  const Plan plan = c.plan();
+  const Trace trace = run_checked(c, plan);
+  // Token 0 goes nowhere, 1 and 2 once each.
+  EXPECT_EQ(trace.ledger.total(*plan.find_phase("dispatch")).messages, 2);
+  EXPECT_EQ(trace.ledger.total(*plan.find_phase("dispatch")).bytes,
+            2 * c.shape.dispatch_layout().record_bytes);
 }
 
 TEST(CudaExecutor, BytesThatAreNotTheHostsAreAnError) {
