@@ -151,6 +151,14 @@ kernels::Counters Buffer::counters() const {
   return result;
 }
 
+std::vector<int64_t> Buffer::waits() const {
+  const kernels::Counters counted = counters();
+  std::vector<int64_t> result(static_cast<size_t>(limits().ranks));
+  for (const auto& step : counted.waited_ns)
+    for (size_t peer = 0; peer < result.size(); ++peer) result[peer] += static_cast<int64_t>(step[peer]);
+  return result;
+}
+
 void Buffer::clear_counters() {
   check(cudaMemset(live().counters.get(), 0, sizeof(kernels::Counters)), "clear counters");
   check(cudaDeviceSynchronize(), "clear counters");

@@ -112,6 +112,9 @@ class Buffer {
   void raise_fault();
   /// Ledger, stamps and wait times since the last clear; synchronises the device.
   kernels::Counters counters() const;
+  /// [ranks]: nanoseconds that this rank waited for signals and counts of each peer, in all counted calls
+  /// since the last clear. Waits for several peers run side by side. Synchronises the device.
+  std::vector<int64_t> waits() const;
   void clear_counters();
 
  private:

@@ -1,6 +1,8 @@
 // Steps of the kernels are phases of the plan by name.
 #include "hw/ledger.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "model/error.h"
@@ -32,6 +34,18 @@ Ledger measured_ledger(const Plan& plan, std::span<const Buffer> buffers) {
       }
   }
   return Ledger(std::move(entries));
+}
+
+std::vector<Wait> measured_waits(std::span<const Buffer> buffers) {
+  std::vector<Wait> waits;
+  for (const Buffer& buffer : buffers) {
+    const std::vector<int64_t> by_peer = buffer.waits();
+    for (size_t peer = 0; peer < by_peer.size(); ++peer)
+      if (static_cast<Rank>(peer) != buffer.rank())
+        waits.push_back({static_cast<Rank>(peer), buffer.rank(), by_peer[peer]});
+  }
+  std::ranges::sort(waits, {}, [](const Wait& wait) { return std::pair(wait.source, wait.destination); });
+  return waits;
 }
 
 }  // namespace plumb::hw

@@ -1,10 +1,12 @@
-// What the kernels counted, as a ledger of a plan.
+// What the kernels counted, as a ledger of a plan, and how long ranks waited for each other.
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "hw/buffer.h"
 #include "model/ledger.h"
+#include "model/trace.h"
 
 namespace plumb::hw {
 
@@ -12,5 +14,9 @@ namespace plumb::hw {
 /// plan's phases. Synchronises the device. Throws Error(mismatch) when a kernel counted in a step that is no
 /// phase of the plan.
 Ledger measured_ledger(const Plan& plan, std::span<const Buffer> buffers);
+
+/// Buffer::waits() of these buffers: destination = the rank that waited. In order of source, destination.
+/// Synchronises the device.
+std::vector<Wait> measured_waits(std::span<const Buffer> buffers);
 
 }  // namespace plumb::hw

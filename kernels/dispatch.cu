@@ -307,15 +307,22 @@ __device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int3
   const Context& c = p.context;
   if (p.cached) {
     const uint64_t number = static_cast<uint64_t>(p.handle.counts[kDispatchNumber]);
-    return enter<kCounted>(c, Step::enter, c.map.entered, tagged(call, static_cast<uint32_t>(number))) &&
-           (place_from_handle(p, s), true);
+    if constexpr (kCounted) stamp_begin(c, Step::enter);
+    const bool is_entered =
+        enter<kCounted>(c, Step::enter, c.map.entered, tagged(call, static_cast<uint32_t>(number)));
+    if constexpr (kCounted) stamp_end(c, Step::enter);
+    if (is_entered) place_from_handle(p, s);
+    return is_entered;
   }
   if constexpr (kCounted) stamp_begin(c, Step::notify);
   number_slots(p, s, begin, end, call);
   const bool is_notified = notify(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::notify);
   if (!is_notified) return false;
-  if constexpr (kCounted) stamp_begin(c, Step::counts);
+  if constexpr (kCounted) {
+    stamp_begin(c, Step::counts);
+    if (blockIdx.x == 0) time_counts(c, call);
+  }
   const bool is_placed = place(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::counts);
   return is_placed;
@@ -364,7 +371,10 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const int32_t loads = begin + warp_index() < end ? (end - 1 - begin - warp_index()) / p.stages + 1 : 0;
   if (moves) copy_rows<kCounted>(p, s, static_cast<uint32_t>(loads) % 2);
   if constexpr (kCounted) stamp_end(c, Step::copy);
-  if (p.zero_padding) pad_rows<kCounted>(p, s);
+  if (!p.zero_padding) return;
+  if constexpr (kCounted) stamp_begin(c, Step::pad);
+  pad_rows<kCounted>(p, s);
+  if constexpr (kCounted) stamp_end(c, Step::pad);
 }
 
 }  // namespace

@@ -223,6 +223,15 @@ static __device__ void begin_groups(const DispatchParams& p, const DispatchShare
   }
 }
 
+/// Adds up how long the rank waits for the first count of each source, with a thread per source; the first
+/// block of a counted call.
+static __device__ void time_counts(const Context& c, uint64_t call) {
+  const int32_t src = static_cast<int32_t>(threadIdx.x);
+  if (src >= c.ranks) return;
+  const uint64_t* word = count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts);
+  wait_count<true>(c, word, Step::counts, src, call);
+}
+
 /// Waits for all counts; first slots and rows of this source everywhere. False: nothing may be moved, since a
 /// count is missing or a rank would receive more than it holds; then all ranks decide alike.
 static __device__ bool place(const DispatchParams& p, const DispatchShared& s, uint64_t call) {

@@ -65,21 +65,23 @@ __device__ __forceinline__ void signal(const Context& c, int32_t peer, int64_t o
 inline constexpr uint32_t kPollsPerClock = 64;  // polls between two looks at the clock
 
 /// Waits until the own word of `peer` reaches `value` (acquire; matching side: signal). Returns the word, or
-/// 0 when the wait was given up.
+/// 0 when the wait was given up. Counted waits read the clock before each poll: a lane that is done first
+/// stands still until its warp is, so that a reading after the loop would tell the time of the slowest peer.
 template <bool kCounted>
 __device__ __forceinline__ uint64_t wait_for(const Context& c, Step step, int32_t peer, int64_t offset,
                                              uint64_t value) {
   const uint64_t* word = at_peer<uint64_t>(c, c.rank, offset) + peer;
   const uint64_t begin_ns = ptx::global_timer();
+  uint64_t now_ns = begin_ns;
   uint64_t seen = ptx::load_acquire_sys(word);
   for (uint32_t polls = 1; seen < value; ++polls) {
     if (polls % kPollsPerClock == 0 &&
         gives_up(c, step, peer, begin_ns, static_cast<int64_t>(value), static_cast<int64_t>(seen)))
       return 0;
+    if constexpr (kCounted) now_ns = ptx::global_timer();
     seen = ptx::load_acquire_sys(word);
   }
-  if constexpr (kCounted)
-    c.counters->waited_ns[static_cast<int32_t>(step)][peer] += ptx::global_timer() - begin_ns;
+  if constexpr (kCounted) c.counters->waited_ns[static_cast<int32_t>(step)][peer] += now_ns - begin_ns;
   return seen;
 }
 
@@ -89,18 +91,22 @@ inline constexpr uint32_t kPoison = 0xffffffffu;  // as a count: the source met 
 __device__ __forceinline__ uint64_t tagged(uint64_t call, uint32_t count) { return call << 32 | count; }
 
 /// Waits for the count of call `call` in an own word; kPoison when given up. Matching side: a relaxed store.
+template <bool kCounted = false>
 __device__ __forceinline__ uint32_t wait_count(const Context& c, const uint64_t* word, Step step,
                                                int32_t peer, uint64_t call) {
   const uint32_t tag = static_cast<uint32_t>(call);
   uint64_t seen = ptx::load_relaxed_sys(word);
   if (static_cast<uint32_t>(seen >> 32) == tag) return static_cast<uint32_t>(seen);
   const uint64_t begin_ns = ptx::global_timer();
+  uint64_t now_ns = begin_ns;
   for (uint32_t polls = 1; static_cast<uint32_t>(seen >> 32) != tag; ++polls) {
     if (polls % kPollsPerClock == 0 &&
         gives_up(c, step, peer, begin_ns, static_cast<int64_t>(tag), static_cast<int64_t>(seen >> 32)))
       return kPoison;
+    if constexpr (kCounted) now_ns = ptx::global_timer();
     seen = ptx::load_relaxed_sys(word);
   }
+  if constexpr (kCounted) c.counters->waited_ns[static_cast<int32_t>(step)][peer] += now_ns - begin_ns;
   return static_cast<uint32_t>(seen);
 }
 

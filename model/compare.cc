@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "model/error.h"
 
@@ -363,6 +365,27 @@ size_t WaitMatrix::index(Rank source, Rank destination) const {
   return static_cast<size_t>(source) * static_cast<size_t>(ranks_) + static_cast<size_t>(destination);
 }
 
+std::optional<WaitMatrix> wait_matrix(std::span<const Trace> traces, std::string_view executor) {
+  size_t measured = 0;
+  Rank last = 0;
+  std::map<std::pair<Rank, Rank>, std::vector<double>> values;
+  for (const Trace& trace : traces) {
+    if (trace.header.executor != executor || trace.waits.empty()) continue;
+    ++measured;
+    for (const Wait& wait : trace.waits) {
+      last = std::max({last, wait.source, wait.destination});
+      values[{wait.source, wait.destination}].push_back(static_cast<double>(wait.ns) / 1e9);
+    }
+  }
+  if (measured == 0) return std::nullopt;
+  WaitMatrix waits(last + 1);
+  for (auto& [pair, times] : values) {
+    times.resize(measured);  // repeats that leave the pair out did not wait for it: 0
+    waits.at(pair.first, pair.second) = {take_median(times)};
+  }
+  return waits;
+}
+
 std::string_view to_string(WaitCause cause) {
   switch (cause) {
     case WaitCause::slow_sender:
@@ -436,6 +459,14 @@ std::string to_text(const WaitMatrix& waits, std::span<const WaitFinding> findin
                         microseconds(finding.wait), microseconds(finding.typical));
   }
   if (findings.empty()) text += "no outliers\n";
+  return text;
+}
+
+std::string waits_text(std::span<const Trace> traces) {
+  std::string text;
+  for (std::string_view name : kExecutors)
+    if (const auto waits = wait_matrix(traces, name))
+      text += fmt::format("{} {}", name, to_text(*waits, diagnose(*waits)));
   return text;
 }
 

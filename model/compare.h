@@ -93,6 +93,10 @@ class WaitMatrix {
   std::vector<Seconds> waits_;
 };
 
+/// The waits of one executor, over its repeats: the lower median of each pair. Nothing when no trace of it
+/// has any.
+std::optional<WaitMatrix> wait_matrix(std::span<const Trace> traces, std::string_view executor);
+
 enum class WaitCause : uint8_t { slow_sender, slow_receiver, bad_path };
 std::string_view to_string(WaitCause cause);
 
@@ -112,5 +116,8 @@ std::vector<WaitFinding> diagnose(const WaitMatrix& waits, double factor = 2);
 
 /// The matrix in microseconds (up to 32 ranks) and one line per finding.
 std::string to_text(const WaitMatrix& waits, std::span<const WaitFinding> findings);
+
+/// Matrix and findings of each executor whose traces hold waits, "" when none does.
+std::string waits_text(std::span<const Trace> traces);
 
 }  // namespace plumb

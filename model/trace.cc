@@ -1,4 +1,4 @@
-// Traces as CSV, written and read back byte by byte (docs/trace.md), and their summaries.
+// Traces as CSV, written and read back byte by byte (docs/trace.md).
 #include "model/trace.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <ostream>
+#include <span>
 #include <string_view>
 #include <tuple>
 
@@ -89,16 +90,6 @@ void write_phases(fmt::memory_buffer& buffer, const Trace& trace) {
   }
 }
 
-void check_writable(const Trace& trace) {
-  const TraceHeader& header = trace.header;
-  PLUMB_CHECK(std::find(kExecutors.begin(), kExecutors.end(), header.executor) != kExecutors.end(),
-              "executor '{}'", header.executor);
-  PLUMB_CHECK(header.repeat >= 0, "repeat {}", header.repeat);
-  PLUMB_CHECK(header.phases.size() <= kMaxPhases, "{} phases", header.phases.size());
-  PLUMB_CHECK(trace.phase_times.size() <= header.phases.size(), "{} phase times of {} phases",
-              trace.phase_times.size(), header.phases.size());
-}
-
 void check_writable(const Span& span, size_t phases) {
   PLUMB_CHECK(span.rank >= 0 && span.phase >= 0 && static_cast<size_t>(span.phase) < phases &&
                   span.lane >= -1 && span.op >= -1,
@@ -108,6 +99,38 @@ void check_writable(const Span& span, size_t phases) {
                   span.messages >= 0 && span.bytes >= 0,
               "span of rank {}: {} to {} ns, {} messages, {} bytes", span.rank, span.begin_ns, span.end_ns,
               span.messages, span.bytes);
+}
+
+/// Whether `next` may follow `last` in the list of waits.
+bool is_in_order(const Wait& last, const Wait& next) {
+  return std::tie(last.source, last.destination) < std::tie(next.source, next.destination);
+}
+
+void check_writable(std::span<const Wait> waits) {
+  for (size_t i = 0; i < waits.size(); ++i) {
+    const Wait& wait = waits[i];
+    PLUMB_CHECK(wait.source >= 0 && wait.destination >= 0 && wait.source != wait.destination &&
+                    wait.ns >= 0 && wait.ns <= kMaxSpanNs && (i == 0 || is_in_order(waits[i - 1], wait)),
+                "wait {} of {}: {} -> {}, {} ns", i, waits.size(), wait.source, wait.destination, wait.ns);
+  }
+}
+
+void write_waits(fmt::memory_buffer& buffer, std::span<const Wait> waits) {
+  if (waits.empty() || static_cast<int64_t>(waits.size()) > kMaxStoredWaits) return;
+  fmt::format_to(std::back_inserter(buffer), "#waits: {}\n", waits.size());
+  for (const Wait& wait : waits)
+    fmt::format_to(std::back_inserter(buffer), "#wait: {},{},{}\n", wait.source, wait.destination, wait.ns);
+}
+
+void check_writable(const Trace& trace) {
+  const TraceHeader& header = trace.header;
+  PLUMB_CHECK(std::find(kExecutors.begin(), kExecutors.end(), header.executor) != kExecutors.end(),
+              "executor '{}'", header.executor);
+  PLUMB_CHECK(header.repeat >= 0, "repeat {}", header.repeat);
+  PLUMB_CHECK(header.phases.size() <= kMaxPhases, "{} phases", header.phases.size());
+  check_writable(trace.waits);
+  PLUMB_CHECK(trace.phase_times.size() <= header.phases.size(), "{} phase times of {} phases",
+              trace.phase_times.size(), header.phases.size());
 }
 
 /// A piece of the current line and the column (from 1) where it begins.
@@ -129,12 +152,17 @@ class Reader {
     read_header();
     read_phases();
     read_ledger();
+    read_waits();
     read_spans();
     return std::move(trace_);
   }
 
  private:
   bool next_line() {
+    if (is_ahead_) {
+      is_ahead_ = false;
+      return true;
+    }
     ++line_number_;
     line_.clear();
     if (!std::getline(in_, line_)) {
@@ -179,6 +207,13 @@ class Reader {
       fail({line.substr(colon + 1), static_cast<int>(colon) + 2},
            fmt::format("'#{}:' takes one blank and a text without blanks around it, or nothing", key));
     return field;
+  }
+
+  /// Whether the next line is "#key: ...": for parts that may be left out.
+  bool is_next(std::string_view key) {
+    if (!next_line()) return false;
+    is_ahead_ = true;
+    return line_.starts_with(fmt::format("#{}:", key));
   }
 
   std::string text(std::string_view key) { return std::string(value(key).text); }
@@ -258,6 +293,7 @@ class Reader {
   void read_header();
   void read_phases();
   void read_ledger();
+  void read_waits();
   void read_spans();
   void read_span();
 
@@ -265,6 +301,7 @@ class Reader {
   const std::string& name_;
   std::string line_;
   int line_number_ = 0;
+  bool is_ahead_ = false;  // the current line was only looked at
   std::vector<Problem> problems_;
   PhaseTime phase_sum_;
   PhaseTime span_sum_;
@@ -356,6 +393,24 @@ void Reader::read_ledger() {
   trace_.ledger = Ledger(std::move(pairs));
 }
 
+void Reader::read_waits() {
+  if (!is_next("waits")) return;
+  const int64_t count = integer(value("waits"), "waits", {1, kMaxStoredWaits});
+  stop_at_problems();
+  for (int64_t i = 0; i < count; ++i) {
+    std::array<Field, 3> f;
+    const Field list = value("wait");
+    if (!split(list, f, "src,dst,ns")) stop_at_problems();
+    const Wait wait = {.source = static_cast<Rank>(integer(f[0], "src", {0, kMaxRank})),
+                       .destination = static_cast<Rank>(integer(f[1], "dst", {0, kMaxRank})),
+                       .ns = integer(f[2], "ns", {0, kMaxSpanNs})};
+    stop_at_problems();
+    if (wait.source == wait.destination || (i > 0 && !is_in_order(trace_.waits.back(), wait)))
+      fail(list, "waits stand in order of src, dst, each once, and none of a rank for itself");
+    trace_.waits.push_back(wait);
+  }
+}
+
 void Reader::read_spans() {
   const int64_t count = integer(value("spans"), "spans", {});
   stop_at_problems();
@@ -402,6 +457,7 @@ void write_csv(std::ostream& out, const Trace& trace) {
   for (size_t i = 0; has_pairs && i < pairs.size(); ++i)
     fmt::format_to(std::back_inserter(buffer), "#pair: {},{},{},{},{}\n", pairs[i].phase, pairs[i].src,
                    pairs[i].dst, pairs[i].messages, pairs[i].bytes);
+  write_waits(buffer, trace.waits);
   fmt::format_to(std::back_inserter(buffer), "#spans: {}\n{}\n", trace.spans.size(), kColumns);
   for (const Span& span : trace.spans) {
     check_writable(span, trace.header.phases.size());
@@ -415,65 +471,5 @@ void write_csv(std::ostream& out, const Trace& trace) {
 }
 
 Trace read_csv(std::istream& in, const std::string& name) { return Reader(in, name).read(); }
-
-std::vector<LedgerEntry> phase_totals(const Trace& trace) {
-  std::vector<LedgerEntry> totals(trace.header.phases.size());
-  for (size_t p = 0; p < totals.size(); ++p) totals[p].phase = static_cast<PhaseId>(p);
-  const auto add = [&](size_t phase, int64_t messages, int64_t bytes) {
-    PLUMB_CHECK(phase < totals.size(), "phase {} of {}", phase, totals.size());
-    totals[phase].messages += messages;
-    totals[phase].bytes += bytes;
-  };
-  for (const LedgerEntry& entry : trace.ledger.entries()) add(entry.phase, entry.messages, entry.bytes);
-  if (!trace.ledger.entries().empty()) return totals;
-  bool is_empty = true;
-  for (size_t p = 0; p < trace.phase_times.size(); ++p) {
-    add(p, trace.phase_times[p].messages, trace.phase_times[p].bytes);
-    is_empty &= trace.phase_times[p].messages == 0 && trace.phase_times[p].bytes == 0;
-  }
-  if (!is_empty) return totals;
-  for (const Span& span : trace.spans) add(static_cast<size_t>(span.phase), span.messages, span.bytes);
-  return totals;
-}
-
-void summarise(Trace& trace) {
-  struct Extent {
-    int64_t begin = kMaxInt;
-    int64_t end = std::numeric_limits<int64_t>::min();
-    void include(const Span& span) {
-      begin = std::min(begin, span.begin_ns);
-      end = std::max(end, span.end_ns);
-    }
-    Seconds length() const { return {begin <= end ? static_cast<double>(end - begin) / 1e9 : 0.0}; }
-  };
-  Extent whole;
-  std::vector<Extent> extents(trace.header.phases.size());
-  trace.phase_times.resize(extents.size());
-  for (PhaseTime& phase : trace.phase_times) phase.messages = phase.bytes = 0;
-  for (const Span& span : trace.spans) {
-    PLUMB_CHECK(span.phase >= 0 && static_cast<size_t>(span.phase) < extents.size(), "span of phase {} of {}",
-                span.phase, extents.size());
-    const size_t p = static_cast<size_t>(span.phase);
-    extents[p].include(span);
-    trace.phase_times[p].messages += span.messages;
-    trace.phase_times[p].bytes += span.bytes;
-    whole.include(span);
-  }
-  for (size_t p = 0; p < extents.size(); ++p) trace.phase_times[p].time = extents[p].length();
-  trace.total = whole.length();
-}
-
-Ledger span_ledger(const Plan& plan, const Trace& trace) {
-  std::vector<LedgerEntry> entries;
-  for (const Span& span : trace.spans) {
-    if (span.op < 0) continue;
-    PLUMB_CHECK(static_cast<size_t>(span.op) < plan.ops().size(), "span of op {} of {}", span.op,
-                plan.ops().size());
-    const Op& op = plan.ops()[static_cast<size_t>(span.op)];
-    entries.push_back(
-        {.phase = op.phase, .src = op.src, .dst = op.dst, .messages = span.messages, .bytes = span.bytes});
-  }
-  return Ledger(std::move(entries));
-}
 
 }  // namespace plumb

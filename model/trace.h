@@ -54,24 +54,38 @@ struct PhaseTime {
   bool operator==(const PhaseTime&) const = default;
 };
 
+/// How long a destination waited for the data of a source, in the whole run.
+struct Wait {
+  Rank source = 0;
+  Rank destination = 0;  // never the source
+  int64_t ns = 0;
+  bool operator==(const Wait&) const = default;
+};
+
 struct Trace {
   TraceHeader header;
   std::vector<Span> spans;
   std::vector<PhaseTime> phase_times;  // by phase, may be empty
   Ledger ledger;
-  Seconds total{};         // makespan
-  Seconds lower{};         // lower bound of it, 0 when none
-  std::string bottleneck;  // of the whole
+  std::vector<Wait> waits;  // ascending by source, then destination; pairs that are left out did not wait;
+                            // empty: not measured
+  Seconds total{};          // makespan
+  Seconds lower{};          // lower bound of it, 0 when none
+  std::string bottleneck;   // of the whole
 };
 
 /// Most entries of a ledger that a CSV file stores; of a larger one it keeps the totals of each phase.
 inline constexpr int64_t kMaxStoredPairs = 4096;
 
+/// Most waits that a CSV file stores (all pairs of 128 ranks); of more it keeps none, since a part of a
+/// matrix would blame the wrong ranks.
+inline constexpr int64_t kMaxStoredWaits = 128 * 127;
+
 /// CSV form, docs/trace.md: '#' header lines, then "rank,phase,lane,op,begin_ns,end_ns,messages,bytes". Times
 /// that are not of spans are rounded to 1 ps, 1 ns from 1000 s on. Text is stored in one line: control
 /// characters, and commas of phase names and bottlenecks, become blanks. Throws LogicError for a trace that
 /// read_csv() would refuse (unknown executor, span of an unknown phase, negative size, time that is not
-/// finite), Error(environment) when writing fails.
+/// finite, waits out of order), Error(environment) when writing fails.
 void write_csv(std::ostream& out, const Trace& trace);
 
 /// Reads what write_csv() wrote; `name` stands for the file in messages. Writing the result again gives the

@@ -25,7 +25,7 @@ struct Options {
   bool json = false;
 };
 
-Json to_json(const Comparison& comparison) {
+Json to_json(const Comparison& comparison, const std::vector<Trace>& traces) {
   Json rows = Json::array();
   for (const ComparisonRow& row : comparison.rows) {
     Json out = {{"phase", row.phase}, {"messages", row.messages}, {"logical_bytes", row.logical}};
@@ -43,7 +43,8 @@ Json to_json(const Comparison& comparison) {
   return {{"schema", "plumb.compare/1"},
           {"digest", to_string(comparison.plan)},
           {"program", comparison.program},
-          {"rows", rows}};
+          {"rows", rows},
+          {"waits", waits_json(traces)}};
 }
 
 Table to_rows(const Comparison& comparison) {
@@ -79,8 +80,8 @@ int run(const Options& options) {
   if (!options.csv.empty()) check_writable_file(options.csv);
   const Comparison comparison = compare(traces, input);
   if (!options.csv.empty()) write_file(options.csv, to_rows(comparison).csv());
-  std::printf("%s",
-              options.json ? (to_json(comparison).dump(2) + "\n").c_str() : to_table(comparison).c_str());
+  std::printf("%s", options.json ? (to_json(comparison, traces).dump(2) + "\n").c_str()
+                                 : (to_table(comparison) + waits_text(traces)).c_str());
   if (options.tolerance <= 0) return 0;
   for (const ComparedTime& time : comparison.rows.back().times)
     if (time.error && std::abs(*time.error) > options.tolerance) {

@@ -91,8 +91,11 @@ std::string lineup(const Json& points, const std::vector<std::string>& on) {
 }
 
 Json run_all(const Options& options, const std::vector<Experiment>& experiments, int& exit_code) {
-  const auto results = run_pieces(
-      static_cast<int32_t>(experiments.size()), options.jobs, experiments.front().name, [&](int32_t i) {
+  // Points that share a GPU would time each other.
+  const auto& on = experiments.front().run.on;
+  const int32_t jobs = std::find(on.begin(), on.end(), "cuda") != on.end() ? 1 : options.jobs;
+  const auto results =
+      run_pieces(static_cast<int32_t>(experiments.size()), jobs, experiments.front().name, [&](int32_t i) {
         const auto index = static_cast<size_t>(i);
         const std::string prefix = prefix_of(index, experiments.size());
         return run_point(experiments[index],

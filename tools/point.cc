@@ -17,6 +17,7 @@
 #include "model/host_dump.h"
 #include "model/validate.h"
 #include "tools/output.h"
+#include "tools/run_cuda.h"
 
 #ifdef PLUMB_HAS_SIM
 #include "sim/sim_executor.h"
@@ -70,8 +71,6 @@ void print_progress(double done, Seconds now) {
 }
 
 #ifdef PLUMB_HAS_SIM
-constexpr bool kHasSim = true;
-
 Trace run_sim(const Context& c, const Plan& plan) {
   const Experiment& e = c.experiment;
   sim::SimExecutor executor(e.machine, c.fabric, e.machine.costs, e.sim);
@@ -84,8 +83,6 @@ Trace run_sim(const Context& c, const Plan& plan) {
   }
 }
 #else
-constexpr bool kHasSim = false;
-
 Trace run_sim(const Context&, const Plan&) {
   throw Error(ErrorKind::environment,
               "executor 'sim' is not in this build: it was configured with PLUMB_SIM=OFF");
@@ -97,9 +94,9 @@ Trace run_executor(const Context& c, const Plan& plan, const std::string& name) 
   if (name == "analytic")
     return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
   if (name == "sim") return run_sim(c, plan);
-  throw Error(ErrorKind::environment,
-              fmt::format("executor '{}' is not in this build; there are: host, analytic{}", name,
-                          kHasSim ? ", sim" : ""));
+  if (name == "cuda") return run_cuda(c.experiment, c.routing, plan);
+  throw Error(ErrorKind::usage,
+              fmt::format("'{}' is no executor; allowed: host, analytic, sim, cuda", name));
 }
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
@@ -122,6 +119,7 @@ Json executor_json(const Plan& plan, const Trace& trace, const Ledger& expected)
           {"lower_us", microseconds_or_nan(trace.lower)},
           {"bottleneck", trace.bottleneck},
           {"clock", trace.header.clock},
+          {"note", trace.header.note},
           {"messages", total.messages},
           {"bytes", total.bytes},
           {"ledger_ok", trace.ledger == expected},
@@ -221,6 +219,27 @@ Json plan_json(const Plan& plan, int64_t max_ops) {
   return out;
 }
 
+Json waits_json(std::span<const Trace> traces) {
+  constexpr int32_t kMaxPrinted = 128;  // of a matrix worth printing
+  Json out = Json::object();
+  for (const std::string_view executor : kExecutors) {
+    const auto waits = wait_matrix(traces, executor);
+    if (!waits) continue;
+    Json& mine = out[std::string(executor)];
+    for (Rank s = 0; s < waits->ranks() && waits->ranks() <= kMaxPrinted; ++s)
+      for (Rank d = 0; d < waits->ranks(); ++d)
+        mine["wait_us"][static_cast<size_t>(s)].push_back(microseconds(waits->at(s, d)));
+    mine["findings"] = Json::array();
+    for (const WaitFinding& finding : diagnose(*waits))
+      mine["findings"].push_back({{"cause", to_string(finding.cause)},
+                                  {"source", finding.source},
+                                  {"destination", finding.destination},
+                                  {"wait_us", microseconds(finding.wait)},
+                                  {"typical_us", microseconds(finding.typical)}});
+  }
+  return out;
+}
+
 Experiment effective(Experiment e, Json* report) {
   const char* environment = std::getenv("PLUMB_SL");
   const EffectiveLevel level = effective_service_level(
@@ -250,7 +269,7 @@ Json run_point(const Experiment& given, const PointOptions& options) {
     write_trace(options, trace);
     traces.push_back(std::move(trace));
   }
-  const std::string table = to_table(compare(traces, {.plan = &plan}));
+  const std::string table = to_table(compare(traces, {.plan = &plan})) + waits_text(traces);
   return {{"label", e.label},
           {"digest", to_string(plan.digest())},
           {"program", to_string(plan.program())},
@@ -261,6 +280,7 @@ Json run_point(const Experiment& given, const PointOptions& options) {
           {"service_level", level},
           {"executors", executors},
           {"published", published_json(e, routing, plan, traces)},
+          {"waits", waits_json(traces)},
           {"table", table}};
 }
 

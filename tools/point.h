@@ -2,12 +2,14 @@
 // prints, and what its tables are made of. Fields: docs/json.md.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "model/experiment.h"
+#include "model/trace.h"
 
 namespace plumb {
 
@@ -30,6 +32,9 @@ Experiment effective(Experiment experiment, Json* report);
 
 /// Throws Error(environment) for an executor that this build does not have, and what the executors throw.
 Json run_point(const Experiment& experiment, const PointOptions& options);
+
+/// Wait matrix and findings of each executor whose traces hold waits.
+Json waits_json(std::span<const Trace> traces);
 
 /// The plan as JSON: digest, program, phases, totals, ledger and, up to `max_ops` ops, the ops with their
 /// edges.

@@ -2,6 +2,8 @@
 #include <chrono>
 #include <numeric>
 
+#include "hw/ledger.h"
+#include "model/compare.h"
 #include "model/error.h"
 #include "tests/hw/rig.h"
 
@@ -211,6 +213,66 @@ TEST(FieldCases, B44_ALateRankIsNotDeclaredDead) {
   buffers[1].dispatch(data.input(1), {.num_sms = 4}, two.get());
   check(cudaDeviceSynchronize(), "finish");
   EXPECT_EQ(message_of([&] { buffers[0].raise_fault(); }), "no error");
+}
+
+/// Rank 2 of 4 enters each call some 20 ms after the others: the matrix of waits names it, and nobody else.
+TEST(GpuBuffer, WaitsNameTheSlowRank) {
+  PLUMB_NEED_DEVICE();
+  for (const bool expand : {false, true}) {
+    Case c;
+    c.ranks = 4;
+    c.experts = 8;
+    c.topk = 2;
+    c.hidden = 64;
+    c.max_tokens = 8;
+    c.tokens = {8, 8, 8, 8};
+    c.expand = expand;
+    c.sms = 4;
+    c.together = false;
+    Random random(3, RandomStream::test);
+    fill_routing(c, random);
+    fill_payload(c, random);
+    Rig rig(c);
+    std::vector<Stream> streams;
+    for (int32_t r = 0; r < 4; ++r) streams.push_back(make_stream());
+    const auto late = [&](auto call) {
+      for (const size_t r : {0, 1, 3}) call(r);
+      const auto begin = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(20)) {
+      }
+      call(2);
+      rig.finish();
+    };
+    std::vector<Received> received(4);
+    late([&](size_t r) {
+      received[r] = rig.buffers[r].dispatch(rig.input(r), rig.options(), streams[r].get());
+    });
+    late([&](size_t r) {
+      rig.buffers[r].combine(rig.combine_input(r, received[r].handle), {.num_sms = 4, .counted = true},
+                             streams[r].get());
+    });
+    const std::vector<Wait> waits = measured_waits(rig.buffers);
+    ASSERT_EQ(waits.size(), 12u);
+    for (const Wait& wait : waits) {
+      if (wait.source == 2)
+        EXPECT_GT(wait.ns, 20'000'000);  // of 40 ms in two calls
+      else
+        EXPECT_LT(wait.ns, 10'000'000);
+    }
+    Trace trace;
+    trace.header.executor = "cuda";
+    trace.waits = waits;
+    const auto matrix = wait_matrix(std::span(&trace, 1), "cuda");
+    const auto findings = diagnose(*matrix);
+    // The others differ by the latency of launches only, which may itself be an outlier.
+    const auto worst =
+        std::ranges::max_element(findings, {}, [](const WaitFinding& f) { return f.wait.value; });
+    ASSERT_NE(worst, findings.end());
+    EXPECT_EQ(worst->cause, WaitCause::slow_sender) << to_text(*matrix, findings);
+    EXPECT_EQ(worst->source, 2);
+    for (Buffer& buffer : rig.buffers) buffer.clear_counters();
+    for (const Wait& wait : measured_waits(rig.buffers)) EXPECT_EQ(wait.ns, 0);
+  }
 }
 
 TEST(GpuBuffer, TooManyRowsAreRefusedByAllRanksAndTheBufferGoesOn) {

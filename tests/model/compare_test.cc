@@ -416,5 +416,24 @@ TEST(Waits, PrintMatrixAndFindings) {
   EXPECT_THROW(waits.at(0, 2), LogicError);
 }
 
+TEST(Waits, OfRepeatsAreTheLowerMedianOfEachPair) {
+  // 0 -> 1: 5, 7, 9 us. 1 -> 0: named by one repeat of three, so 0, 0, 8 us. The host measures none.
+  std::vector<Trace> traces(5);
+  for (Trace& trace : traces) trace.header.executor = "cuda";
+  traces[0].waits = {{0, 1, 7000}};
+  traces[1].waits = {{0, 1, 9000}, {1, 0, 8000}};
+  traces[2].waits = {{0, 1, 5000}};
+  traces[3].header.executor = "host";  // traces[4]: a repeat without waits does not count
+  EXPECT_FALSE(wait_matrix(traces, "host"));
+  const auto waits = wait_matrix(traces, "cuda");
+  ASSERT_TRUE(waits);
+  EXPECT_EQ(waits->ranks(), 2);
+  EXPECT_DOUBLE_EQ(microseconds(waits->at(0, 1)), 7);
+  EXPECT_DOUBLE_EQ(microseconds(waits->at(1, 0)), 0);
+  EXPECT_EQ(waits_text(traces), "cuda " + to_text(*waits, diagnose(*waits)));
+  traces.erase(traces.begin(), traces.begin() + 3);
+  EXPECT_EQ(waits_text(traces), "");
+}
+
 }  // namespace
 }  // namespace plumb

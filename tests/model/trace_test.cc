@@ -187,6 +187,47 @@ TEST(TraceCsv, OfALargeLedgerKeepsTheTotalsOfEachPhase) {
   EXPECT_EQ(trace_of(csv_of(trace)).ledger, trace.ledger);  // 4096 are stored
 }
 
+TEST(TraceCsv, KeepsWaitsBetweenLedgerAndSpans) {
+  Trace trace = small_trace();
+  trace.waits = {{0, 1, 1500}, {1, 0, 0}};
+  const std::string text = csv_of(trace);
+  EXPECT_NE(text.find("#pair: 1,1,0,2,14336\n#waits: 2\n#wait: 0,1,1500\n#wait: 1,0,0\n#spans: 3\n"),
+            std::string::npos);
+  EXPECT_EQ(trace_of(text).waits, trace.waits);
+  EXPECT_EQ(csv_of(trace_of(text)), text);
+
+  // All pairs of 128 ranks are stored; a part of a larger matrix would blame the wrong ranks.
+  trace.waits.clear();
+  for (Rank i = 0; i < 128 * 128; ++i)
+    if (i / 128 != i % 128) trace.waits.push_back({i / 128, i % 128, i});
+  EXPECT_EQ(trace_of(csv_of(trace)).waits, trace.waits);
+  trace.waits.push_back({128, 0, 5});
+  EXPECT_EQ(csv_of(trace).find("#wait"), std::string::npos);
+}
+
+TEST(TraceCsv, RefusesWrongWaits) {
+  const auto problems = [](const std::string& lines) {
+    return problems_of(with("#spans: 3", lines + "#spans: 3"));
+  };
+  EXPECT_EQ(problems("#waits: 1\n#wait: 0,1,5\n"), "");
+  EXPECT_EQ(problems("#waits: 0\n"),
+            "21:9: waits: found '0', allowed an integer 1 to 16256 without leading zeros\n");
+  EXPECT_EQ(problems("#waits: 1\n#wait: 0,1\n"), "22:8: found 2 fields, expected 3: src,dst,ns\n");
+  EXPECT_EQ(problems("#waits: 1\n#wait: 0,1,-2\n"),
+            "22:12: ns: found '-2', allowed an integer 0 to 1000000000000000 without leading zeros\n");
+  for (const char* pairs : {"1,0,5\n#wait: 0,1,5", "0,1,5\n#wait: 0,1,5", "0,1,5\n#wait: 1,1,5"})
+    EXPECT_EQ(problems(fmt::format("#waits: 2\n#wait: {}\n", pairs)),
+              "23:8: waits stand in order of src, dst, each once, and none of a rank for itself\n");
+  EXPECT_EQ(problems("#waits: 2\n#wait: 0,1,5\n"),
+            "23:1: found '#spans', expected '#wait:' (the order of header lines is fixed)\n");
+
+  Trace trace = small_trace();
+  trace.waits = {{1, 0, 5}, {0, 1, 5}};
+  EXPECT_THROW(csv_of(trace), LogicError);
+  trace.waits = {{0, 1, -5}};
+  EXPECT_THROW(csv_of(trace), LogicError);
+}
+
 TEST(TraceCsv, ReadsMoreThanOneBufferOfSpans) {
   Trace trace = small_trace();
   for (int32_t i = 0; i < 20000; ++i) trace.spans.push_back({i % 16, 1, -1, i, i, i + 7, 1, 7168});

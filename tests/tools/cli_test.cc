@@ -293,10 +293,23 @@ TEST_F(Cli, FailingPointIsMarkedAndTheOthersStay) {
   EXPECT_TRUE(result["points"][1].contains("error"));
 }
 
-TEST_F(Cli, ExecutorThatIsNotBuiltEndsWithThree) {
-  const Output out = plumb("run " + experiment() + " --on cuda");
+TEST_F(Cli, CudaRunsOrSaysWhatIsMissing) {
+  const Output out = plumb("run " + experiment() + " --on host,cuda --json");
+#ifdef PLUMB_HAS_HW
+  if (out.exit_code == 0) {  // there is a GPU
+    const Json cuda = Json::parse(out.text)["executors"][1];
+    EXPECT_EQ(cuda["name"], "cuda");
+    EXPECT_EQ(cuda["clock"], "globaltimer");
+    EXPECT_TRUE(cuda["ledger_ok"]);
+    EXPECT_NE(cuda["note"].get<std::string>().find("bytes equal the host's"), std::string::npos);
+    return;
+  }
+  EXPECT_NE(out.errors.find("no GPU: "), std::string::npos) << out.errors;
+#else
+  EXPECT_NE(out.errors.find("executor 'cuda' is not in this build: built without CUDA\n"), std::string::npos)
+      << out.errors;
+#endif
   EXPECT_EQ(out.exit_code, 3);
-  EXPECT_NE(out.errors.find("'cuda' is not in this build"), std::string::npos) << out.errors;
 }
 
 TEST_F(Cli, DumpWritesRowsAndIndex) {
@@ -325,6 +338,24 @@ TEST_F(Cli, B53_OutputThatCannotBeWrittenIsRefusedBeforeTheRun) {
 TEST_F(Cli, B53_FullDiskLeavesNoPartialResult) {
   const Output out = plumb("run " + experiment() + " --csv /dev/full/x.csv");
   EXPECT_EQ(out.exit_code, 3);
+}
+
+TEST_F(Cli, CompareNamesTheSlowRankOfATraceWithWaits) {
+  const std::string target = (folder_ / "out").string();
+  ASSERT_EQ(plumb("run " + experiment() + " --on analytic -o " + target).exit_code, 0);
+  std::string text = read(target + "/analytic.csv");
+  // All wait 1 us for each other, but 50 us for rank 2.
+  std::string waits = "#waits: 6\n";
+  for (const char* pair : {"0,1,1000", "0,2,1000", "1,0,1000", "1,2,1000", "2,0,50000", "2,1,50000"})
+    waits += std::string("#wait: ") + pair + "\n";
+  write("waits.csv", text.insert(text.find("#spans:"), waits));
+  const std::string path = (folder_ / "waits.csv").string();
+  const Output out = plumb("compare " + path);
+  EXPECT_NE(out.text.find("slow sender rank 2: wait 50.000 us, typical 1.000 us\n"), std::string::npos)
+      << out.text << out.errors;
+  const Json json = Json::parse(plumb("compare --json " + path).text);
+  EXPECT_EQ(json["waits"]["analytic"]["findings"][0]["source"], 2);
+  EXPECT_EQ(json["waits"]["analytic"]["wait_us"][2][1], 50.0);
 }
 
 TEST_F(Cli, TracesAreWrittenComparedAndConverted) {
