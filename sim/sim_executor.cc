@@ -36,11 +36,6 @@ Lanes single_lane() {
   return lanes;
 }
 
-std::string link_name(const Fabric& fabric, const FabricLink& link) {
-  return fmt::format("{} -> {}", fabric.nodes()[static_cast<size_t>(link.from)].name,
-                     fabric.nodes()[static_cast<size_t>(link.to)].name);
-}
-
 /// Rates that payload can use, and the events of the options, as faults.
 class Faults {
  public:
@@ -85,7 +80,7 @@ class Faults {
                  fabric_.nodes().back().name);
     }
     for (size_t l = 0; l < fabric_.links().size(); ++l) {
-      if (link_name(fabric_, fabric_.links()[l]) != event.target) continue;
+      if (name_of_link(fabric_, static_cast<LinkId>(l)) != event.target) continue;
       if (event.kind == Kind::link_rate) return rate(at, static_cast<LinkId>(l), event.factor);
       return {.at = at,
               .kind = event.kind == Kind::link_down ? FaultKind::link_down : FaultKind::link_up,
@@ -94,22 +89,29 @@ class Faults {
               .factor = 1};
     }
     fail_usage("sim: the machine has no link '{}'; one is '{}' (plumb topo prints all)", event.target,
-               fabric_.links().empty() ? "" : link_name(fabric_, fabric_.links().back()));
+               fabric_.links().empty()
+                   ? ""
+                   : name_of_link(fabric_, static_cast<LinkId>(fabric_.links().size() - 1)));
   }
 
   const Fabric& fabric_;
   std::vector<double> usable_;  // [links]
 };
 
-/// Steps on so that progress can be told. Steps change no date.
-void drive(Network& network, const PlanPlayer& player, Ps limit, const SimExecutor::Progress& progress) {
+/// Steps on so that links are sampled and progress can be told. Steps change no date. Samples end with the
+/// plan: what the network still does then, like events far ahead, is no use of it.
+void drive(Network& network, const PlanPlayer& player, Ps limit, const SimExecutor::Progress& progress,
+           LinkSampler& sampler) {
   using Clock = std::chrono::steady_clock;
   const auto total = static_cast<double>(std::max<int64_t>(player.chunks_left(), 1));
   Ps step = progress ? to_ps(microseconds(10)) : kNever;
   auto told = Clock::now();
   while (true) {
-    const Ps until = step > limit - network.now() ? limit : network.now() + step;
-    if (!network.advance(until) || until == limit) return;
+    const Ps told_at = step > limit - network.now() ? limit : network.now() + step;
+    const Ps until = player.is_done() ? told_at : std::min(told_at, sampler.next());
+    if (!network.advance(until)) return;
+    if (network.now() == sampler.next() && !player.is_done()) sampler.sample(network.link_use());
+    if (until == limit) return;
     if (!progress) continue;
     const double seconds = std::chrono::duration<double>(Clock::now() - told).count();
     if (seconds < 0.25) {
@@ -150,7 +152,7 @@ std::string bottleneck(const PlanPlayer& player, const Fabric& fabric, const std
     else if (from == NodeKind::gpu || to == NodeKind::gpu)
       offer(use.utilisation, "scale_up");
     else
-      offer(use.utilisation, "link " + link_name(fabric, link));
+      offer(use.utilisation, "link " + name_of_link(fabric, use.link));
   }
   return name;
 }
@@ -236,13 +238,16 @@ Trace SimExecutor::run(const Plan& plan) {
   auto network = std::make_unique<PacketNetwork>(fabric_, settings, player);
   Faults(fabric_, costs_, settings).apply(*network, options_.events);
   player.start(*network);
-  drive(*network, player, options_.time_limit.value > 0 ? to_ps(options_.time_limit) : kNever, progress_);
+  LinkSampler sampler(fabric_);
+  drive(*network, player, options_.time_limit.value > 0 ? to_ps(options_.time_limit) : kNever, progress_,
+        sampler);
 
   report_ = {};
   report_.end = player.last_end();
   report_.counts = network->counts();
   report_.lanes = network->lane_use();
   report_.links = network->link_use();
+  report_.timeline = sampler.finish(report_.links, report_.end);
   report_.waits = player.waits();
   report_.memory_bytes = network->memory_bytes();
   for (LinkUse& use : report_.links) {

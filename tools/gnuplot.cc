@@ -1,0 +1,109 @@
+// Runs gnuplot: the script from a file that has no name, the picture through a pipe.
+#include "tools/gnuplot.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "model/error.h"
+#include "tools/table.h"
+
+extern char** environ;
+
+namespace plumb {
+namespace {
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+[[noreturn]] void fail(const std::string& why) {
+  throw Error(ErrorKind::environment, fmt::format("gnuplot: {}", why));
+}
+
+File script_file(const std::string& script) {
+  File file(std::tmpfile(), &std::fclose);
+  if (!file) fail(fmt::format("no temporary file: {}", std::strerror(errno)));
+  if (std::fwrite(script.data(), 1, script.size(), file.get()) != script.size() ||
+      std::fflush(file.get()) != 0)
+    fail(fmt::format("cannot write its script: {}", std::strerror(errno)));
+  std::rewind(file.get());
+  return file;
+}
+
+/// What gnuplot prints for a script; nothing when it is not installed.
+std::optional<std::string> run(const std::string& script) {
+  const File input = script_file(script);
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(std::strerror(errno));
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, ::fileno(input.get()), STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  std::string name = "gnuplot", option = "--default-settings";  // no start-up file of the user
+  std::array<char*, 3> arguments = {name.data(), option.data(), nullptr};
+  pid_t child = 0;
+  const int error = ::posix_spawnp(&child, name.c_str(), &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  std::string text;
+  if (error == 0) {
+    std::array<char, 65536> buffer;
+    ssize_t count = 0;
+    while ((count = ::read(ends[0], buffer.data(), buffer.size())) > 0 || (count < 0 && errno == EINTR))
+      if (count > 0) text.append(buffer.data(), static_cast<size_t>(count));
+  }
+  ::close(ends[0]);
+  if (error == ENOENT || error == EACCES) return std::nullopt;
+  if (error != 0) fail(std::strerror(error));
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    fail(fmt::format("ended with status {}", WIFEXITED(status) ? WEXITSTATUS(status) : status));
+  return text;
+}
+
+void erase_all(std::string& text, std::string_view begin, std::string_view end) {
+  for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at)) {
+    const size_t last = text.find(end, at);
+    text.erase(at, last == std::string::npos ? std::string::npos : last + end.size() - at);
+  }
+}
+
+}  // namespace
+
+std::string gnuplot_quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') out += '\'';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + "'";
+}
+
+std::optional<std::string> draw(const Picture& picture) {
+  const std::string head = fmt::format(
+      "set encoding utf8\n"
+      "set terminal svg size {},{} dynamic standalone name {} font 'sans-serif,11' noenhanced background "
+      "'#ffffff'\n",
+      picture.width, picture.height, gnuplot_quoted(picture.name));
+  std::optional<std::string> svg = run(head + picture.script);
+  if (!svg) return std::nullopt;
+  const size_t begin = svg->find("<svg");
+  const size_t end = svg->rfind("</svg>");
+  if (begin == std::string::npos || end == std::string::npos) fail("its output has no <svg>");
+  *svg = svg->substr(begin, end + 6 - begin) + "\n";
+  erase_all(*svg, "<!--", "-->");
+  erase_all(*svg, "<desc>", "</desc>");
+  erase_all(*svg, "<title>Gnuplot", "</title>");
+  svg->insert(svg->find('>') + 1, "<title>" + html_escaped(picture.title) + "</title>");
+  return svg;
+}
+
+}  // namespace plumb

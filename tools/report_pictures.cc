@@ -1,0 +1,295 @@
+// Scripts and data of the pictures of a run: links over time, lanes, waits, phases.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <set>
+
+#include "model/error.h"
+#include "tools/report.h"
+#include "tools/sim_tables.h"
+
+namespace plumb {
+namespace {
+
+constexpr size_t kHotLinks = 10;
+constexpr int32_t kWaitRows = 128;  // ranks, or blocks of ranks beyond
+constexpr int32_t kPhaseRows = 64;
+constexpr int32_t kWidth = 1100;  // pixels
+
+/// Light to dark, also readable in grey.
+constexpr std::string_view kPalette =
+    "set palette defined (0 '#ffffff', 0.02 '#eaf3fb', 0.25 '#9ecae1', 0.5 '#4292c6', 0.75 '#f6a13b', "
+    "1 '#b30000')\n";
+constexpr std::array<std::string_view, 10> kColours = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd",
+                                                       "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"};
+
+std::string_view colour(size_t index) { return kColours[index % kColours.size()]; }
+
+std::string heading(const RunSights& run, std::string_view what) {
+  return fmt::format("set title {} font ',13'\n", gnuplot_quoted(fmt::format("{}: {}", run.title, what)));
+}
+
+/// Ticks on a downward axis, one per row that has a label.
+std::string row_labels(const std::vector<std::string>& labels, int32_t size) {
+  std::string ticks;
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (!labels[i].empty())
+      ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_quoted(labels[i]), i);
+  return fmt::format("set ytics ({}) font ',{}' scale 0\nset yrange [{}:-0.5]\n", ticks, size,
+                     static_cast<double>(labels.size()) - 0.5);
+}
+
+std::string grid_line(size_t before_row) {
+  const double y = static_cast<double>(before_row) - 0.5;
+  return fmt::format(
+      "set arrow from graph 0, first {} to graph 1, first {} nohead front lc '#606060' lw 0.6\n", y, y);
+}
+
+double microseconds_of(sim::Ps time) { return static_cast<double>(time) * 1e-6; }
+
+/// A matrix as an image: rows x columns of values in percent of link rate.
+struct HeatMap {
+  std::string name;
+  std::string what;
+  std::vector<std::string> labels;
+  std::vector<size_t> borders;  // lines above these rows
+  int32_t row_height = 12;
+  std::function<double(size_t row, int32_t bin)> use;
+};
+
+Picture use_picture(const RunSights& run, const HeatMap& map) {
+  const sim::LinkTimeline& t = run.report.timeline;
+  std::string script = heading(run, map.what);
+  script += kPalette;
+  script += row_labels(map.labels, map.row_height >= 16 ? 10 : 8);
+  for (const size_t row : map.borders) script += grid_line(row);
+  const double width = microseconds_of(t.width);
+  script += fmt::format(
+      "set xrange [0:{}]\nset xlabel 'simulated time, us'\nset cbrange [0:100]\n"
+      "set cblabel 'bytes sent, percent of what the link can send'\nset tics out nomirror\n$data << END\n",
+      width * t.bins());
+  for (size_t row = 0; row < map.labels.size(); ++row) {
+    for (int32_t b = 0; b < t.bins(); ++b)
+      script += fmt::format("{}{:.1f}", b == 0 ? "" : " ", 100 * map.use(row, b));
+    script += '\n';
+  }
+  script += fmt::format("END\nplot $data matrix using (($1+0.5)*{}):2:3 with image notitle\n", width);
+  const auto rows = static_cast<int32_t>(map.labels.size());
+  return {.name = map.name,
+          .title = run.title + ": " + map.what,
+          .width = kWidth,
+          .height = std::max(260, rows * map.row_height + 110),
+          .script = script};
+}
+
+Picture class_picture(const RunSights& run) {
+  const sim::LinkTimeline& t = run.report.timeline;
+  HeatMap map;
+  map.name = "classes";
+  map.what = "use of link classes";
+  map.row_height = 20;
+  for (size_t c = 0; c < t.classes.size(); ++c) {
+    map.labels.push_back(fmt::format("{}, mean of {}", t.classes[c].name, t.classes[c].links));
+    map.labels.push_back("busiest link");
+    if (c > 0) map.borders.push_back(2 * c);
+  }
+  map.use = [&t](size_t row, int32_t bin) {
+    const sim::LinkClass& c = t.classes[row / 2];
+    return row % 2 == 0 ? t.mean_use(c, bin) : c.peak[static_cast<size_t>(bin)];
+  };
+  return use_picture(run, map);
+}
+
+Picture link_picture(const RunSights& run) {
+  const sim::LinkTimeline& t = run.report.timeline;
+  const auto used = std::count_if(run.report.links.begin(), run.report.links.end(),
+                                  [](const sim::LinkUse& use) { return use.packet_bytes > 0; });
+  HeatMap map;
+  map.name = "links";
+  map.what = static_cast<size_t>(used) == t.series.size()
+                 ? fmt::format("use of the {} links that carry something", used)
+                 : fmt::format("use of the {} hottest of {} links", t.series.size(), used);
+  for (size_t i = 0; i < t.series.size(); ++i) {
+    map.labels.push_back(sim::name_of_link(run.fabric, t.series[i].link));
+    if (i > 0 && t.series[i].link_class != t.series[i - 1].link_class) map.borders.push_back(i);
+  }
+  map.use = [&t](size_t row, int32_t bin) { return t.use(t.series[row], bin); };
+  return use_picture(run, map);
+}
+
+/// Bars of a lane: of which row, from where to where.
+struct Bar {
+  size_t row = 0;
+  double begin = 0;
+  double end = 0;
+};
+
+std::string block(const std::string& name, const std::vector<Bar>& bars, double height, double shift) {
+  std::string text = fmt::format("${} << END\n", name);
+  for (const Bar& bar : bars) {
+    const double y = static_cast<double>(bar.row) + shift;
+    text += fmt::format("{:.6g} {:.4f} {:.6g} {:.6g} {:.4f} {:.4f}\n", (bar.begin + bar.end) / 2, y,
+                        bar.begin, bar.end, y - height / 2, y + height / 2);
+  }
+  return text + "END\n";
+}
+
+std::string plot_block(const std::string& name, const std::string& title, size_t index) {
+  return fmt::format("${} using 1:2:3:4:5:6 with boxxyerror fs solid 0.9 noborder lc rgb '{}' title {}", name,
+                     colour(index), gnuplot_quoted(title));
+}
+
+using LaneKey = std::pair<int32_t, int32_t>;  // virtual lane, hop class
+
+/// One of the two halves: what `value` says of each lane, stacked by link.
+std::string lane_half(const RunSights& run, const std::vector<LinkSight>& hot, const std::set<LaneKey>& keys,
+                      const std::string& name, const std::function<double(const sim::LaneUse&)>& value) {
+  std::vector<double> filled(hot.size());
+  std::string blocks, plot;
+  size_t index = 0;
+  double most = 0;
+  for (const LaneKey& key : keys) {
+    std::vector<Bar> bars;
+    for (size_t row = 0; row < hot.size(); ++row)
+      for (const sim::LaneUse& lane : run.report.lanes) {
+        if ((lane.link != hot[row].link && lane.last_link != hot[row].link) ||
+            LaneKey(lane.virtual_lane, lane.hop_class) != key)
+          continue;
+        bars.push_back({row, filled[row], filled[row] + value(lane)});
+        most = std::max(most, filled[row] += value(lane));
+      }
+    if (bars.empty()) continue;
+    const std::string of = fmt::format("{}{}", name, index);
+    blocks += block(of, bars, 0.7, 0);
+    plot += (plot.empty() ? "plot " : ", ") +
+            plot_block(of, fmt::format("lane {}, hop class {}", key.first, key.second), index);
+    ++index;
+  }
+  return blocks + fmt::format("set xrange [0:{}]\n", most > 0 ? most * 1.02 : 1) + plot + "\n";
+}
+
+Picture lane_picture(const RunSights& run) {
+  const std::vector<LinkSight> hot = hottest(sights(run.report), kHotLinks);
+  std::set<LaneKey> keys;
+  for (const sim::LaneUse& lane : run.report.lanes) keys.emplace(lane.virtual_lane, lane.hop_class);
+  std::vector<std::string> labels;
+  for (const LinkSight& s : hot) labels.push_back(sim::name_of_link(run.fabric, s.link));
+  std::string script = fmt::format(
+      "set multiplot layout 1,2 title {} font ',13'\nset grid x lc '#dddddd'\nset tics out nomirror\n"
+      "set key below font ',9'\n",
+      gnuplot_quoted(run.title + ": lanes of the hottest links"));
+  script += row_labels(labels, 9) + "set xlabel 'bytes sent, MB'\n";
+  script += lane_half(run, hot, keys, "bytes",
+                      [](const sim::LaneUse& lane) { return static_cast<double>(lane.packet_bytes) * 1e-6; });
+  script += "set xlabel 'stalled for credits, us (sum of lanes)'\n";
+  script += lane_half(run, hot, keys, "stalls",
+                      [](const sim::LaneUse& lane) { return microseconds_of(lane.stalled); });
+  script += "unset multiplot\n";
+  return {.name = "lanes",
+          .title = run.title + ": lanes of the hottest links",
+          .width = kWidth,
+          .height = static_cast<int32_t>(hot.size()) * 24 + 150,
+          .script = script};
+}
+
+Picture wait_picture(const RunSights& run) {
+  const WaitMatrix& waits = *run.report.waits;
+  const int32_t block = (waits.ranks() + kWaitRows - 1) / kWaitRows;
+  const int32_t rows = (waits.ranks() + block - 1) / block;
+  std::vector<double> values(static_cast<size_t>(rows) * static_cast<size_t>(rows), -1);
+  double most = 1e-3;
+  for (Rank s = 0; s < waits.ranks(); ++s)
+    for (Rank d = 0; d < waits.ranks(); ++d) {
+      if (s == d) continue;
+      double& value =
+          values[static_cast<size_t>(s / block) * static_cast<size_t>(rows) + static_cast<size_t>(d / block)];
+      value = std::max(value, microseconds(waits.at(s, d)));
+      most = std::max(most, value);
+    }
+  const std::string what = block == 1 ? "how long each destination waited for each source"
+                                      : fmt::format("longest wait of blocks of {0} x {0} ranks", block);
+  std::string script = heading(run, what);
+  script += kPalette;
+  script += fmt::format(
+      "set xrange [-0.5:{0}]\nset yrange [{0}:-0.5]\nset xlabel 'destination rank'\n"
+      "set ylabel 'source rank'\nset cbrange [0:{1:.6g}]\nset cblabel 'wait, us'\n"
+      "set tics out nomirror\nset size ratio 1\nset border lc '#606060'\n"
+      "set object 1 rectangle from graph 0,0 to graph 1,1 behind fc '#d8d8d8' fs solid noborder\n$data << "
+      "END\n",
+      waits.ranks() - 0.5, most);
+  for (int32_t s = 0; s < rows; ++s) {
+    for (int32_t d = 0; d < rows; ++d) {
+      const double value =
+          values[static_cast<size_t>(s) * static_cast<size_t>(rows) + static_cast<size_t>(d)];
+      script += (d == 0 ? "" : " ") + (value < 0 ? std::string("NaN") : fmt::format("{:.4g}", value));
+    }
+    script += '\n';
+  }
+  script += fmt::format("END\nplot $data matrix using ($1*{0}+{1}):($2*{0}+{1}):3 with image notitle\n",
+                        block, 0.5 * (block - 1));
+  return {.name = "waits", .title = run.title + ": " + what, .width = 720, .height = 640, .script = script};
+}
+
+Picture phase_picture(const RunSights& run) {
+  const Trace& trace = run.trace;
+  Rank ranks = 1;
+  for (const Span& span : trace.spans) ranks = std::max(ranks, span.rank + 1);
+  const int32_t block_size = (ranks + kPhaseRows - 1) / kPhaseRows;
+  const int32_t rows = (ranks + block_size - 1) / block_size;
+  const size_t phases = trace.header.phases.size();
+  const std::string what =
+      block_size == 1 ? "phases of each rank"
+                      : fmt::format("phases of blocks of {} ranks, first begin to last end", block_size);
+  std::vector<Bar> bars(static_cast<size_t>(rows) * phases, Bar{.row = 0, .begin = 1e300, .end = -1});
+  double last = 1e-3;
+  for (const Span& span : trace.spans) {
+    const auto row = static_cast<size_t>(span.rank / block_size);
+    Bar& bar = bars[row * phases + static_cast<size_t>(span.phase)];
+    bar = {row, std::min(bar.begin, static_cast<double>(span.begin_ns) * 1e-3),
+           std::max(bar.end, static_cast<double>(span.end_ns) * 1e-3)};
+    last = std::max(last, bar.end);
+  }
+  std::vector<std::string> labels;
+  const int32_t every = rows <= 32 ? 1 : 2;
+  for (int32_t row = 0; row < rows; ++row)
+    labels.push_back(row % every == 0 ? fmt::format("rank {}", row * block_size) : "");
+  std::string script = heading(run, what) + row_labels(labels, 8);
+  script += fmt::format(
+      "set xrange [0:{:.6g}]\nset xlabel 'simulated time, us'\nset tics out nomirror\n"
+      "set grid x lc '#dddddd'\nset key outside right top Left reverse font ',9'\n",
+      last * 1.01);
+  std::string plot;
+  for (size_t p = 0; p < phases; ++p) {
+    std::vector<Bar> of_phase;
+    for (size_t row = 0; row < static_cast<size_t>(rows); ++row)
+      if (bars[row * phases + p].end >= 0) of_phase.push_back(bars[row * phases + p]);
+    if (of_phase.empty()) continue;
+    const double height = 0.9 / static_cast<double>(phases);
+    const std::string name = fmt::format("phase{}", p);
+    script += block(name, of_phase, height, height * (static_cast<double>(p) + 0.5) - 0.45);
+    plot += (plot.empty() ? "plot " : ", ") + plot_block(name, trace.header.phases[p], p);
+  }
+  script += plot + "\n";
+  const auto per_row = std::clamp<int32_t>(static_cast<int32_t>(phases) * 4, 10, 32);
+  return {.name = "phases",
+          .title = run.title + ": " + what,
+          .width = kWidth,
+          .height = std::clamp(rows * per_row + 110, 260, 1600),
+          .script = script};
+}
+
+}  // namespace
+
+std::vector<Picture> pictures(const RunSights& run) {
+  std::vector<Picture> list;
+  if (!run.trace.spans.empty()) list.push_back(phase_picture(run));
+  if (run.report.timeline.bins() > 0 && !run.report.timeline.series.empty()) {
+    list.push_back(class_picture(run));
+    list.push_back(link_picture(run));
+    if (!run.report.lanes.empty()) list.push_back(lane_picture(run));
+  }
+  if (run.report.waits && run.report.waits->ranks() > 1) list.push_back(wait_picture(run));
+  return list;
+}
+
+}  // namespace plumb
