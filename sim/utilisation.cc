@@ -116,8 +116,9 @@ void LinkSampler::add_classes(LinkTimeline& timeline) {
   const auto key_of = [&](const FabricLink& link) -> Key {
     const FabricNode& from = fabric_.nodes()[static_cast<size_t>(link.from)];
     const FabricNode& to = fabric_.nodes()[static_cast<size_t>(link.to)];
-    const auto [low, high] = std::minmax(height(from), height(to));
-    return {link.network, low, high, height(from) > height(to), kind_name(from) + " -> " + kind_name(to)};
+    const int32_t begin = height(from), end = height(to);
+    return {link.network, std::min(begin, end), std::max(begin, end), begin > end,
+            kind_name(from) + " -> " + kind_name(to)};
   };
   std::map<Key, int32_t> index;
   for (const FabricLink& link : fabric_.links()) index.emplace(key_of(link), 0);

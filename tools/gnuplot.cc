@@ -71,7 +71,7 @@ std::optional<std::string> run(const std::string& script) {
 
 void erase_all(std::string& text, std::string_view begin, std::string_view end) {
   for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at)) {
-    const size_t last = text.find(end, at);
+    const size_t last = text.find(end, at + begin.size());
     text.erase(at, last == std::string::npos ? std::string::npos : last + end.size() - at);
   }
 }
@@ -90,9 +90,9 @@ std::string gnuplot_quoted(std::string_view text) {
 std::optional<std::string> draw(const Picture& picture) {
   const std::string head = fmt::format(
       "set encoding utf8\n"
-      "set terminal svg size {},{} dynamic standalone name {} font 'sans-serif,11' noenhanced background "
+      "set terminal svg size {},{} dynamic standalone font 'sans-serif,11' noenhanced background "
       "'#ffffff'\n",
-      picture.width, picture.height, gnuplot_quoted(picture.name));
+      picture.width, picture.height);
   std::optional<std::string> svg = run(head + picture.script);
   if (!svg) return std::nullopt;
   const size_t begin = svg->find("<svg");
@@ -101,7 +101,12 @@ std::optional<std::string> draw(const Picture& picture) {
   *svg = svg->substr(begin, end + 6 - begin) + "\n";
   erase_all(*svg, "<!--", "-->");
   erase_all(*svg, "<desc>", "</desc>");
-  erase_all(*svg, "<title>Gnuplot", "</title>");
+  erase_all(*svg, "<title>", "</title>");
+  erase_all(*svg, "<defs>", "</defs>");  // point symbols, of the same names in each picture
+  erase_all(*svg, " id=\"gnuplot_", "\"");
+  // Cells of a heat map have sharp edges.
+  for (size_t at = svg->find("<image "); at != std::string::npos; at = svg->find("<image ", at + 1))
+    svg->insert(at + 7, "image-rendering='optimizeSpeed' ");
   svg->insert(svg->find('>') + 1, "<title>" + html_escaped(picture.title) + "</title>");
   return svg;
 }

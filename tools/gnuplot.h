@@ -11,15 +11,14 @@ namespace plumb {
 std::string gnuplot_quoted(std::string_view text);
 
 struct Picture {
-  std::string name;   // of its parts, so that several can stand in one page: letters only
   std::string title;  // for readers that cannot see it
   int32_t width = 0;  // pixels
   int32_t height = 0;
   std::string script;  // what comes after `set terminal`, data included
 };
 
-/// The <svg> element of a picture, without dates, versions and comments; nothing when gnuplot is not
-/// installed. Throws Error(environment) with the exit status when it fails; it prints why.
+/// The <svg> element of a picture, without dates, versions, comments and point symbols; nothing when gnuplot
+/// is not installed. Throws Error(environment) with the exit status when it fails; it prints why.
 std::optional<std::string> draw(const Picture& picture);
 
 }  // namespace plumb

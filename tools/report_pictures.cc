@@ -18,10 +18,12 @@ constexpr int32_t kWidth = 1100;  // pixels
 
 /// Light to dark, also readable in grey.
 constexpr std::string_view kPalette =
-    "set palette defined (0 '#ffffff', 0.02 '#eaf3fb', 0.25 '#9ecae1', 0.5 '#4292c6', 0.75 '#f6a13b', "
-    "1 '#b30000')\n";
-constexpr std::array<std::string_view, 10> kColours = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd",
-                                                       "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"};
+    "set palette defined (0 '#ffffff', 0.02 '#ffffe0', 0.25 '#fed976', 0.5 '#fd8d3c', 0.75 '#e31a1c', "
+    "1 '#800026')\n";
+constexpr std::array<std::string_view, 20> kColours = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd",
+                                                       "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf",
+                                                       "#0b3d91", "#a65200", "#0b5d1e", "#7b0f14", "#4b2a7b",
+                                                       "#d4a017", "#f4a6c6", "#404040", "#66c2a5", "#9ecae1"};
 
 std::string_view colour(size_t index) { return kColours[index % kColours.size()]; }
 
@@ -49,7 +51,6 @@ double microseconds_of(sim::Ps time) { return static_cast<double>(time) * 1e-6; 
 
 /// A matrix as an image: rows x columns of values in percent of link rate.
 struct HeatMap {
-  std::string name;
   std::string what;
   std::vector<std::string> labels;
   std::vector<size_t> borders;  // lines above these rows
@@ -75,8 +76,7 @@ Picture use_picture(const RunSights& run, const HeatMap& map) {
   }
   script += fmt::format("END\nplot $data matrix using (($1+0.5)*{}):2:3 with image notitle\n", width);
   const auto rows = static_cast<int32_t>(map.labels.size());
-  return {.name = map.name,
-          .title = run.title + ": " + map.what,
+  return {.title = run.title + ": " + map.what,
           .width = kWidth,
           .height = std::max(260, rows * map.row_height + 110),
           .script = script};
@@ -85,7 +85,6 @@ Picture use_picture(const RunSights& run, const HeatMap& map) {
 Picture class_picture(const RunSights& run) {
   const sim::LinkTimeline& t = run.report.timeline;
   HeatMap map;
-  map.name = "classes";
   map.what = "use of link classes";
   map.row_height = 20;
   for (size_t c = 0; c < t.classes.size(); ++c) {
@@ -105,7 +104,6 @@ Picture link_picture(const RunSights& run) {
   const auto used = std::count_if(run.report.links.begin(), run.report.links.end(),
                                   [](const sim::LinkUse& use) { return use.packet_bytes > 0; });
   HeatMap map;
-  map.name = "links";
   map.what = static_cast<size_t>(used) == t.series.size()
                  ? fmt::format("use of the {} links that carry something", used)
                  : fmt::format("use of the {} hottest of {} links", t.series.size(), used);
@@ -165,7 +163,9 @@ std::string lane_half(const RunSights& run, const std::vector<LinkSight>& hot, c
             plot_block(of, fmt::format("lane {}, hop class {}", key.first, key.second), index);
     ++index;
   }
-  return blocks + fmt::format("set xrange [0:{}]\n", most > 0 ? most * 1.02 : 1) + plot + "\n";
+  blocks += fmt::format("set xrange [0:{}]\n", most > 0 ? most * 1.02 : 1);
+  if (most == 0) blocks += "set label 1 'none' at graph 0.5, graph 0.5 center\n";
+  return blocks + plot + "\nunset label 1\n";
 }
 
 Picture lane_picture(const RunSights& run) {
@@ -176,7 +176,7 @@ Picture lane_picture(const RunSights& run) {
   for (const LinkSight& s : hot) labels.push_back(sim::name_of_link(run.fabric, s.link));
   std::string script = fmt::format(
       "set multiplot layout 1,2 title {} font ',13'\nset grid x lc '#dddddd'\nset tics out nomirror\n"
-      "set key below font ',9'\n",
+      "set key above font ',9'\n",
       gnuplot_quoted(run.title + ": lanes of the hottest links"));
   script += row_labels(labels, 9) + "set xlabel 'bytes sent, MB'\n";
   script += lane_half(run, hot, keys, "bytes",
@@ -185,8 +185,7 @@ Picture lane_picture(const RunSights& run) {
   script += lane_half(run, hot, keys, "stalls",
                       [](const sim::LaneUse& lane) { return microseconds_of(lane.stalled); });
   script += "unset multiplot\n";
-  return {.name = "lanes",
-          .title = run.title + ": lanes of the hottest links",
+  return {.title = run.title + ": lanes of the hottest links",
           .width = kWidth,
           .height = static_cast<int32_t>(hot.size()) * 24 + 150,
           .script = script};
@@ -221,61 +220,98 @@ Picture wait_picture(const RunSights& run) {
     for (int32_t d = 0; d < rows; ++d) {
       const double value =
           values[static_cast<size_t>(s) * static_cast<size_t>(rows) + static_cast<size_t>(d)];
-      script += (d == 0 ? "" : " ") + (value < 0 ? std::string("NaN") : fmt::format("{:.4g}", value));
+      script += (d == 0 ? "" : " ") + fmt::format("{:.4g}", value);
     }
     script += '\n';
   }
-  script += fmt::format("END\nplot $data matrix using ($1*{0}+{1}):($2*{0}+{1}):3 with image notitle\n",
-                        block, 0.5 * (block - 1));
-  return {.name = "waits", .title = run.title + ": " + what, .width = 720, .height = 640, .script = script};
+  script +=
+      fmt::format("END\nplot $data matrix using ($1*{0}+{1}):($2*{0}+{1}):($3<0?NaN:$3) with image notitle\n",
+                  block, 0.5 * (block - 1));
+  return {.title = run.title + ": " + what, .width = 720, .height = 640, .script = script};
+}
+
+/// Bars of the phases of each rank, or block of ranks.
+struct PhaseBars {
+  int32_t block = 1;  // ranks of a row
+  size_t rows = 0;
+  size_t phases = 0;
+  double last = 1e-3;     // end of the last, us
+  std::vector<Bar> bars;  // [rows][phases], those without an end are not there
+
+  const Bar& at(size_t row, size_t phase) const { return bars[row * phases + phase]; }
+};
+
+PhaseBars phase_bars(const Trace& trace) {
+  Rank ranks = 1;
+  for (const Span& span : trace.spans) ranks = std::max(ranks, span.rank + 1);
+  PhaseBars p;
+  p.block = (ranks + kPhaseRows - 1) / kPhaseRows;
+  p.rows = static_cast<size_t>((ranks + p.block - 1) / p.block);
+  p.phases = trace.header.phases.size();
+  p.bars.resize(p.rows * p.phases, Bar{.row = 0, .begin = 1e300, .end = -1});
+  for (const Span& span : trace.spans) {
+    const auto row = static_cast<size_t>(span.rank / p.block);
+    Bar& bar = p.bars[row * p.phases + static_cast<size_t>(span.phase)];
+    bar = {row, std::min(bar.begin, static_cast<double>(span.begin_ns) * 1e-3),
+           std::max(bar.end, static_cast<double>(span.end_ns) * 1e-3)};
+    p.last = std::max(p.last, bar.end);
+  }
+  return p;
+}
+
+/// Phases that overlap in no row share a track. By phase, and the number of tracks at the end.
+std::vector<size_t> phase_tracks(const PhaseBars& p) {
+  std::vector<size_t> tracks(p.phases + 1);
+  const auto overlap = [&](size_t a, size_t b) {
+    for (size_t row = 0; row < p.rows; ++row)
+      if (std::max(p.at(row, a).begin, p.at(row, b).begin) < std::min(p.at(row, a).end, p.at(row, b).end))
+        return true;
+    return false;
+  };
+  for (size_t a = 0; a < p.phases; ++a) {
+    const auto is_taken = [&](size_t track) {
+      for (size_t b = 0; b < a; ++b)
+        if (tracks[b] == track && overlap(a, b)) return true;
+      return false;
+    };
+    while (is_taken(tracks[a])) ++tracks[a];
+    tracks[p.phases] = std::max(tracks[p.phases], tracks[a] + 1);
+  }
+  return tracks;
 }
 
 Picture phase_picture(const RunSights& run) {
-  const Trace& trace = run.trace;
-  Rank ranks = 1;
-  for (const Span& span : trace.spans) ranks = std::max(ranks, span.rank + 1);
-  const int32_t block_size = (ranks + kPhaseRows - 1) / kPhaseRows;
-  const int32_t rows = (ranks + block_size - 1) / block_size;
-  const size_t phases = trace.header.phases.size();
+  const PhaseBars p = phase_bars(run.trace);
+  const std::vector<size_t> tracks = phase_tracks(p);
   const std::string what =
-      block_size == 1 ? "phases of each rank"
-                      : fmt::format("phases of blocks of {} ranks, first begin to last end", block_size);
-  std::vector<Bar> bars(static_cast<size_t>(rows) * phases, Bar{.row = 0, .begin = 1e300, .end = -1});
-  double last = 1e-3;
-  for (const Span& span : trace.spans) {
-    const auto row = static_cast<size_t>(span.rank / block_size);
-    Bar& bar = bars[row * phases + static_cast<size_t>(span.phase)];
-    bar = {row, std::min(bar.begin, static_cast<double>(span.begin_ns) * 1e-3),
-           std::max(bar.end, static_cast<double>(span.end_ns) * 1e-3)};
-    last = std::max(last, bar.end);
-  }
+      p.block == 1 ? "phases of each rank"
+                   : fmt::format("phases of blocks of {} ranks, first begin to last end", p.block);
   std::vector<std::string> labels;
-  const int32_t every = rows <= 32 ? 1 : 2;
-  for (int32_t row = 0; row < rows; ++row)
-    labels.push_back(row % every == 0 ? fmt::format("rank {}", row * block_size) : "");
+  const size_t every = p.rows <= 32 ? 1 : 2;
+  for (size_t row = 0; row < p.rows; ++row)
+    labels.push_back(row % every == 0 ? fmt::format("rank {}", row * static_cast<size_t>(p.block)) : "");
   std::string script = heading(run, what) + row_labels(labels, 8);
+  for (size_t row = 1; row < p.rows; ++row) script += grid_line(row);
   script += fmt::format(
       "set xrange [0:{:.6g}]\nset xlabel 'simulated time, us'\nset tics out nomirror\n"
       "set grid x lc '#dddddd'\nset key outside right top Left reverse font ',9'\n",
-      last * 1.01);
+      p.last * 1.01);
   std::string plot;
-  for (size_t p = 0; p < phases; ++p) {
-    std::vector<Bar> of_phase;
-    for (size_t row = 0; row < static_cast<size_t>(rows); ++row)
-      if (bars[row * phases + p].end >= 0) of_phase.push_back(bars[row * phases + p]);
-    if (of_phase.empty()) continue;
-    const double height = 0.9 / static_cast<double>(phases);
-    const std::string name = fmt::format("phase{}", p);
-    script += block(name, of_phase, height, height * (static_cast<double>(p) + 0.5) - 0.45);
-    plot += (plot.empty() ? "plot " : ", ") + plot_block(name, trace.header.phases[p], p);
+  const double height = 0.9 / static_cast<double>(tracks.back());
+  for (size_t phase = 0; phase < p.phases; ++phase) {
+    std::vector<Bar> bars;
+    for (size_t row = 0; row < p.rows; ++row)
+      if (p.at(row, phase).end >= 0) bars.push_back(p.at(row, phase));
+    if (bars.empty()) continue;
+    const std::string name = fmt::format("phase{}", phase);
+    script += block(name, bars, height, height * (static_cast<double>(tracks[phase]) + 0.5) - 0.45);
+    plot += (plot.empty() ? "plot " : ", ") + plot_block(name, run.trace.header.phases[phase], phase);
   }
-  script += plot + "\n";
-  const auto per_row = std::clamp<int32_t>(static_cast<int32_t>(phases) * 4, 10, 32);
-  return {.name = "phases",
-          .title = run.title + ": " + what,
+  const auto per_row = std::clamp<int32_t>(static_cast<int32_t>(tracks.back()) * 8, 12, 32);
+  return {.title = run.title + ": " + what,
           .width = kWidth,
-          .height = std::clamp(rows * per_row + 110, 260, 1600),
-          .script = script};
+          .height = std::clamp(static_cast<int32_t>(p.rows) * per_row + 110, 260, 1600),
+          .script = script + plot + "\n"};
 }
 
 }  // namespace
