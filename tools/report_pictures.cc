@@ -49,7 +49,38 @@ std::string grid_line(size_t before_row) {
 
 double microseconds_of(sim::Ps time) { return static_cast<double>(time) * 1e-6; }
 
-/// A matrix as an image: rows x columns of values in percent of link rate.
+/// Where the cells of an image stand on its axes.
+struct Grid {
+  size_t rows = 0;
+  size_t columns = 0;
+  double left = 0;  // edge of the first cell
+  double top = 0;
+  double width = 1;  // of a cell
+  double height = 1;
+};
+
+/// Data and plot command; values below 0 are left out. Cells are several pixels wide, since some viewers
+/// smooth the pixels of an image.
+std::string image(const Grid& g, const std::function<double(size_t row, size_t column)>& value) {
+  const size_t wide = std::clamp<size_t>(600 / g.columns, 1, 8);
+  const size_t high = std::clamp<size_t>(400 / g.rows, 1, 8);
+  std::string text = "$data << END\n";
+  for (size_t row = 0; row < g.rows; ++row) {
+    std::string line;
+    for (size_t column = 0; column < g.columns; ++column) {
+      const std::string cell = fmt::format("{:.4g} ", value(row, column));
+      for (size_t i = 0; i < wide; ++i) line += cell;
+    }
+    line.back() = '\n';
+    for (size_t i = 0; i < high; ++i) text += line;
+  }
+  return text + fmt::format(
+                    "END\nplot $data matrix using ({}+($1+0.5)*{}):({}+($2+0.5)*{}):($3<0?NaN:$3) with image "
+                    "notitle\n",
+                    g.left, g.width / static_cast<double>(wide), g.top, g.height / static_cast<double>(high));
+}
+
+/// Use of links or classes over time.
 struct HeatMap {
   std::string what;
   std::vector<std::string> labels;
@@ -67,14 +98,16 @@ Picture use_picture(const RunSights& run, const HeatMap& map) {
   const double width = microseconds_of(t.width);
   script += fmt::format(
       "set xrange [0:{}]\nset xlabel 'simulated time, us'\nset cbrange [0:100]\n"
-      "set cblabel 'bytes sent, percent of what the link can send'\nset tics out nomirror\n$data << END\n",
+      "set cblabel 'bytes sent, percent of what the link can send'\nset tics out nomirror\n",
       width * t.bins());
-  for (size_t row = 0; row < map.labels.size(); ++row) {
-    for (int32_t b = 0; b < t.bins(); ++b)
-      script += fmt::format("{}{:.1f}", b == 0 ? "" : " ", 100 * map.use(row, b));
-    script += '\n';
-  }
-  script += fmt::format("END\nplot $data matrix using (($1+0.5)*{}):2:3 with image notitle\n", width);
+  const Grid grid{.rows = map.labels.size(),
+                  .columns = static_cast<size_t>(t.bins()),
+                  .left = 0,
+                  .top = -0.5,
+                  .width = width,
+                  .height = 1};
+  script += image(
+      grid, [&](size_t row, size_t column) { return 100 * map.use(row, static_cast<int32_t>(column)); });
   const auto rows = static_cast<int32_t>(map.labels.size());
   return {.title = run.title + ": " + map.what,
           .width = kWidth,
@@ -193,40 +226,34 @@ Picture lane_picture(const RunSights& run) {
 
 Picture wait_picture(const RunSights& run) {
   const WaitMatrix& waits = *run.report.waits;
-  const int32_t block = (waits.ranks() + kWaitRows - 1) / kWaitRows;
-  const int32_t rows = (waits.ranks() + block - 1) / block;
-  std::vector<double> values(static_cast<size_t>(rows) * static_cast<size_t>(rows), -1);
+  const int32_t size = (waits.ranks() + kWaitRows - 1) / kWaitRows;
+  const auto rows = static_cast<size_t>((waits.ranks() + size - 1) / size);
+  std::vector<double> values(rows * rows, -1);
   double most = 1e-3;
   for (Rank s = 0; s < waits.ranks(); ++s)
     for (Rank d = 0; d < waits.ranks(); ++d) {
       if (s == d) continue;
-      double& value =
-          values[static_cast<size_t>(s / block) * static_cast<size_t>(rows) + static_cast<size_t>(d / block)];
+      double& value = values[static_cast<size_t>(s / size) * rows + static_cast<size_t>(d / size)];
       value = std::max(value, microseconds(waits.at(s, d)));
       most = std::max(most, value);
     }
-  const std::string what = block == 1 ? "how long each destination waited for each source"
-                                      : fmt::format("longest wait of blocks of {0} x {0} ranks", block);
+  const std::string what = size == 1 ? "how long each destination waited for each source"
+                                     : fmt::format("longest wait of blocks of {0} x {0} ranks", size);
   std::string script = heading(run, what);
   script += kPalette;
   script += fmt::format(
       "set xrange [-0.5:{0}]\nset yrange [{0}:-0.5]\nset xlabel 'destination rank'\n"
       "set ylabel 'source rank'\nset cbrange [0:{1:.6g}]\nset cblabel 'wait, us'\n"
       "set tics out nomirror\nset size ratio 1\nset border lc '#606060'\n"
-      "set object 1 rectangle from graph 0,0 to graph 1,1 behind fc '#d8d8d8' fs solid noborder\n$data << "
-      "END\n",
+      "set object 1 rectangle from graph 0,0 to graph 1,1 behind fc '#d8d8d8' fs solid noborder\n",
       waits.ranks() - 0.5, most);
-  for (int32_t s = 0; s < rows; ++s) {
-    for (int32_t d = 0; d < rows; ++d) {
-      const double value =
-          values[static_cast<size_t>(s) * static_cast<size_t>(rows) + static_cast<size_t>(d)];
-      script += (d == 0 ? "" : " ") + fmt::format("{:.4g}", value);
-    }
-    script += '\n';
-  }
-  script +=
-      fmt::format("END\nplot $data matrix using ($1*{0}+{1}):($2*{0}+{1}):($3<0?NaN:$3) with image notitle\n",
-                  block, 0.5 * (block - 1));
+  const Grid grid{.rows = rows,
+                  .columns = rows,
+                  .left = -0.5,
+                  .top = -0.5,
+                  .width = double(size),
+                  .height = double(size)};
+  script += image(grid, [&](size_t s, size_t d) { return values[s * rows + d]; });
   return {.title = run.title + ": " + what, .width = 720, .height = 640, .script = script};
 }
 
