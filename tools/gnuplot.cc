@@ -76,6 +76,19 @@ void erase_all(std::string& text, std::string_view begin, std::string_view end) 
   }
 }
 
+std::string cleaned(std::string svg, const std::string& title) {
+  erase_all(svg, "<!--", "-->");
+  erase_all(svg, "<desc>", "</desc>");
+  erase_all(svg, "<title>", "</title>");
+  erase_all(svg, "<defs>", "</defs>");  // point symbols, of the same names in each picture
+  erase_all(svg, " id=\"gnuplot_", "\"");
+  // Cells of a heat map have sharp edges.
+  for (size_t at = svg.find("<image "); at != std::string::npos; at = svg.find("<image ", at + 1))
+    svg.insert(at + 7, "image-rendering='optimizeSpeed' ");
+  svg.insert(svg.find('>') + 1, "<title>" + html_escaped(title) + "</title>");
+  return svg + "\n";
+}
+
 }  // namespace
 
 std::string gnuplot_quoted(std::string_view text) {
@@ -87,28 +100,26 @@ std::string gnuplot_quoted(std::string_view text) {
   return out + "'";
 }
 
-std::optional<std::string> draw(const Picture& picture) {
-  const std::string head = fmt::format(
-      "set encoding utf8\n"
-      "set terminal svg size {},{} dynamic standalone font 'sans-serif,11' noenhanced background "
-      "'#ffffff'\n",
-      picture.width, picture.height);
-  std::optional<std::string> svg = run(head + picture.script);
-  if (!svg) return std::nullopt;
-  const size_t begin = svg->find("<svg");
-  const size_t end = svg->rfind("</svg>");
-  if (begin == std::string::npos || end == std::string::npos) fail("its output has no <svg>");
-  *svg = svg->substr(begin, end + 6 - begin) + "\n";
-  erase_all(*svg, "<!--", "-->");
-  erase_all(*svg, "<desc>", "</desc>");
-  erase_all(*svg, "<title>", "</title>");
-  erase_all(*svg, "<defs>", "</defs>");  // point symbols, of the same names in each picture
-  erase_all(*svg, " id=\"gnuplot_", "\"");
-  // Cells of a heat map have sharp edges.
-  for (size_t at = svg->find("<image "); at != std::string::npos; at = svg->find("<image ", at + 1))
-    svg->insert(at + 7, "image-rendering='optimizeSpeed' ");
-  svg->insert(svg->find('>') + 1, "<title>" + html_escaped(picture.title) + "</title>");
-  return svg;
+std::optional<std::vector<std::string>> draw(std::span<const Picture> pictures) {
+  std::string script;
+  for (const Picture& picture : pictures)
+    script += fmt::format(
+        "set output\nreset session\nset encoding utf8\n"
+        "set terminal svg size {},{} dynamic standalone font 'sans-serif,11' noenhanced background "
+        "'#ffffff'\n{}",
+        picture.width, picture.height, picture.script);
+  const std::optional<std::string> text = run(script);
+  if (!text) return std::nullopt;
+  std::vector<std::string> drawn;
+  size_t at = 0;
+  for (const Picture& picture : pictures) {
+    const size_t begin = text->find("<svg", at);
+    at = text->find("</svg>", at) + 6;
+    if (begin == std::string::npos || at <= begin)
+      fail(fmt::format("no picture '{}' in its output", picture.title));
+    drawn.push_back(cleaned(text->substr(begin, at - begin), picture.title));
+  }
+  return drawn;
 }
 
 }  // namespace plumb

@@ -1,9 +1,12 @@
 // Pictures by gnuplot (http://www.gnuplot.info), as SVG that can stand inside a page.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace plumb {
 
@@ -17,8 +20,8 @@ struct Picture {
   std::string script;  // what comes after `set terminal`, data included
 };
 
-/// The <svg> element of a picture, without dates, versions, comments and point symbols; nothing when gnuplot
-/// is not installed. Throws Error(environment) with the exit status when it fails; it prints why.
-std::optional<std::string> draw(const Picture& picture);
+/// The <svg> element of each picture, without dates, versions, comments and point symbols; nothing when
+/// gnuplot is not installed. Throws Error(environment) with the exit status when it fails; it prints why.
+std::optional<std::vector<std::string>> draw(std::span<const Picture> pictures);
 
 }  // namespace plumb

@@ -74,14 +74,12 @@ std::string findings(const RunSights& run) {
 std::string drawings(const RunSights& run) {
   std::string text;
   try {
-    for (const Picture& picture : pictures(run)) {
-      const std::optional<std::string> svg = draw(picture);
-      if (!svg)
-        return paragraph(
-            "Pictures need gnuplot, which was not found where this page was made "
-            "(Debian package gnuplot-nox).");
-      text += *svg;
-    }
+    const auto drawn = draw(pictures(run));
+    if (!drawn)
+      return paragraph(
+          "Pictures need gnuplot, which was not found where this page was made "
+          "(Debian package gnuplot-nox).");
+    for (const std::string& svg : *drawn) text += svg;
   } catch (const Error& error) {
     std::fprintf(stderr, "plumb: warning: %s; the page is without pictures\n", error.what());
     return paragraph(fmt::format("No pictures: {}", error.what()));
