@@ -74,9 +74,11 @@ Json findings_json(const std::vector<WaitFinding>& findings) {
 std::vector<LinkSight> sights(const sim::SimReport& report) {
   std::vector<LinkSight> links;
   for (const sim::LinkUse& use : report.links)
-    links.push_back({.link = use.link, .bytes = use.packet_bytes, .utilisation = use.utilisation});
+    links.push_back(
+        {.link = use.link, .second = kNone, .bytes = use.packet_bytes, .utilisation = use.utilisation});
   for (const sim::LaneUse& lane : report.lanes) {
     LinkSight& first = links[static_cast<size_t>(lane.link)];
+    if (lane.last_link != lane.link) first.second = lane.last_link;
     first.peak_waiting = std::max(first.peak_waiting, lane.peak_waiting);
     first.stalled += lane.stalled;
     first.starved += lane.starved;
@@ -87,7 +89,14 @@ std::vector<LinkSight> sights(const sim::SimReport& report) {
 }
 
 std::vector<LinkSight> hottest(std::vector<LinkSight> links, size_t count) {
-  std::erase_if(links, [](const LinkSight& s) { return s.bytes == 0; });
+  std::vector<uint8_t> is_second(links.size());
+  for (LinkSight& s : links) {
+    if (s.second == kNone) continue;
+    is_second[static_cast<size_t>(s.second)] = 1;
+    s.peak_buffer = links[static_cast<size_t>(s.second)].peak_buffer;
+  }
+  std::erase_if(
+      links, [&](const LinkSight& s) { return s.bytes == 0 || is_second[static_cast<size_t>(s.link)] != 0; });
   std::stable_sort(links.begin(), links.end(),
                    [](const LinkSight& a, const LinkSight& b) { return a.utilisation > b.utilisation; });
   links.resize(std::min(links.size(), count));

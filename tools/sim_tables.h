@@ -16,6 +16,7 @@ namespace plumb {
 /// stands at the first, the buffer at the second.
 struct LinkSight {
   LinkId link = 0;
+  LinkId second = kNone;  // the other link of such a NIC, where this is the first
   int64_t bytes = 0;
   double utilisation = 0;    // of the whole run
   int64_t peak_waiting = 0;  // largest of its lanes
@@ -26,7 +27,8 @@ struct LinkSight {
 
 /// By link, [links] of the fabric.
 std::vector<LinkSight> sights(const sim::SimReport& report);
-/// The most used first, then by id; at most `count`, none that carried nothing.
+/// The most used first, then by id; at most `count`, none that carried nothing. Both links of a NIC that
+/// packets pass stand as one, under the first.
 std::vector<LinkSight> hottest(std::vector<LinkSight> links, size_t count);
 
 /// One line per link given.

@@ -127,6 +127,9 @@ TEST_F(Report, JsonNamesHotLinksByUse) {
   ASSERT_EQ(sim["hot_links"].size(), 10u);
   for (size_t i = 1; i < 10; ++i)
     EXPECT_GE(sim["hot_links"][i - 1]["utilisation"], sim["hot_links"][i]["utilisation"]);
+  // Packets pass the NICs: their links to and from GPUs belong to those of the wire.
+  for (const Json& link : sim["hot_links"])
+    EXPECT_TRUE(link["class"] != "nic -> leaf" && link["class"] != "nic -> gpu") << link["link"];
   EXPECT_GT(sim["counts"]["packet_hops"], sim["counts"]["packets"]);
   EXPECT_EQ(sim["findings"].size(), sim["findings_count"]);
   int64_t links = 0;
