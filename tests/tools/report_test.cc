@@ -73,6 +73,8 @@ TEST_F(Report, PageHasPicturesAndNeedsNothingElse) {
   for (const char* outside : {"src=", "<link", "<script", "@import", "file:"})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
   EXPECT_EQ(page.find("GNUPLOT"), std::string::npos);
+  EXPECT_NE(page.find("small &lt;&amp;> 'one': phases of each rank"), std::string::npos);
+  EXPECT_EQ(page.find("<&>"), std::string::npos);
 }
 
 TEST_F(Report, NamesAreEscaped) {
