@@ -115,8 +115,7 @@ int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
 
 void PacketEngine::make_ports() {
   const uint32_t channels = num_channels();
-  stalled_since_.assign(num_lanes(), 0);
-  stalled_.assign(num_lanes(), 0);
+  stalls_.resize(num_lanes());
   debts_.resize(channels * virtual_lanes_);
   if (settings_.input_queues == InputQueues::fifo) fifos_.resize(num_lanes());
   smallest_buffer_.fill(std::numeric_limits<int32_t>::max());

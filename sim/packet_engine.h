@@ -176,8 +176,7 @@ class PacketEngine {
   std::vector<uint32_t> fifo_next_;  // [packets]
   std::vector<int32_t> capacities_;  // [channels] units of each lane's buffer
   std::vector<LaneDebt> debts_;      // [channels][virtual lanes]
-  std::vector<Ps> stalled_since_;    // [lanes]
-  std::vector<Ps> stalled_;          // [lanes]
+  std::vector<Stall> stalls_;        // [lanes]
   std::vector<Source> sources_;      // [ranks][networks][classes]
   Pool<Packet> packets_;
   LaneQueues waiting_{packets_};

@@ -74,6 +74,13 @@ struct alignas(64) Lane {
 };
 static_assert(sizeof(Lane) == 64);
 
+/// Times when a lane had a packet and no credits for it.
+struct Stall {
+  Ps since = 0;  // of the current one
+  Ps total = 0;  // of those before
+  int64_t count = 0;
+};
+
 /// Strict first-in-first-out input of one lane (InputQueues::fifo).
 struct InputFifo {
   uint32_t head = kNil;

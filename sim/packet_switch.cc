@@ -150,7 +150,8 @@ inline uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
 inline void PacketEngine::starve(LaneId id, Lane& lane, const Port& port) {
   if (!lane.is_stalled) {
     lane.is_stalled = true;
-    stalled_since_[id] = now_;
+    stalls_[id].since = now_;
+    ++stalls_[id].count;
   }
   if (credits_.is_empty(lane) || lane.has_credit_event || port.is_down) return;
   lane.has_credit_event = true;
@@ -170,7 +171,7 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
   lane.bytes += p.bytes;
   if (lane.is_stalled) {
     lane.is_stalled = false;
-    stalled_[id] += now_ - stalled_since_[id];
+    stalls_[id].total += now_ - stalls_[id].since;
   }
   ++counts_.packet_hops;
 

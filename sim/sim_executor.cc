@@ -40,11 +40,6 @@ Lanes single_lane() {
   return lanes;
 }
 
-std::string link_name(const Fabric& fabric, const FabricLink& link) {
-  return fmt::format("{} -> {}", fabric.nodes()[static_cast<size_t>(link.from)].name,
-                     fabric.nodes()[static_cast<size_t>(link.to)].name);
-}
-
 /// The part of a network's rate that simulated packets may use. The share is of payload: what headers take
 /// comes on top, as far as the wire has it.
 double usable(const Sourced<double>& share, const NetworkSettings& network) {
@@ -53,11 +48,11 @@ double usable(const Sourced<double>& share, const NetworkSettings& network) {
 
 LinkId find_link(const Fabric& fabric, const std::string& name) {
   for (size_t l = 0; l < fabric.links().size(); ++l)
-    if (link_name(fabric, fabric.links()[l]) == name) return static_cast<LinkId>(l);
+    if (name_of_link(fabric, static_cast<LinkId>(l)) == name) return static_cast<LinkId>(l);
   fail_usage(
       "sim: the machine has no link '{}'; one is '{}' (plumb topo MACHINE A B prints those between two "
       "ranks)",
-      name, fabric.links().empty() ? "" : link_name(fabric, fabric.links().back()));
+      name, fabric.links().empty() ? "" : name_of_link(fabric, static_cast<LinkId>(fabric.links().size()) - 1));
 }
 
 NodeId find_node(const Fabric& fabric, const std::string& name) {
@@ -87,15 +82,20 @@ Fault fault_of(const SimEvent& event, const Fabric& fabric) {
   return fault;
 }
 
-/// Steps on so that progress can be told. Steps change no date.
-void drive(Network& network, const PlanPlayer& player, Ps limit, const SimExecutor::Progress& progress) {
+/// Steps on so that links are sampled and progress can be told. Steps change no date. Samples end with the
+/// plan: what the network still does then, like events far ahead, is no use of it.
+void drive(Network& network, const PlanPlayer& player, Ps limit, const SimExecutor::Progress& progress,
+           LinkSampler& sampler) {
   using Clock = std::chrono::steady_clock;
   const auto total = static_cast<double>(std::max<int64_t>(player.chunks_left(), 1));
   Ps step = progress ? to_ps(microseconds(10)) : kNever;
   auto told = Clock::now();
   while (true) {
-    const Ps until = step > limit - network.now() ? limit : network.now() + step;
-    if (!network.advance(until) || until == limit) return;
+    const Ps told_at = step > limit - network.now() ? limit : network.now() + step;
+    const Ps until = player.is_done() ? told_at : std::min(told_at, sampler.next());
+    if (!network.advance(until)) return;
+    if (network.now() == sampler.next() && !player.is_done()) sampler.sample(network.link_use());
+    if (until == limit) return;
     if (!progress) continue;
     const double seconds = std::chrono::duration<double>(Clock::now() - told).count();
     if (seconds < 0.25) {
@@ -136,7 +136,7 @@ std::string bottleneck(const PlanPlayer& player, const Fabric& fabric, const std
     else if (from == NodeKind::gpu || to == NodeKind::gpu)
       offer(use.utilisation, "scale_up");
     else
-      offer(use.utilisation, "link " + link_name(fabric, link));
+      offer(use.utilisation, "link " + name_of_link(fabric, use.link));
   }
   return name;
 }
@@ -226,13 +226,16 @@ Trace SimExecutor::run(const Plan& plan) {
   for (const SimEvent& event : options_.events)
     if (event.rank == kNone) network->add_fault(fault_of(event, fabric));
   player.start(*network);
-  drive(*network, player, options_.time_limit.value > 0 ? to_ps(options_.time_limit) : kNever, progress_);
+  LinkSampler sampler(fabric_);
+  drive(*network, player, options_.time_limit.value > 0 ? to_ps(options_.time_limit) : kNever, progress_,
+        sampler);
 
   report_ = {};
   report_.end = player.last_end();
   report_.counts = network->counts();
   report_.lanes = network->lane_use();
   report_.links = network->link_use();
+  report_.timeline = sampler.finish(report_.links, report_.end);
   report_.waits = player.waits();
   report_.memory_bytes = network->memory_bytes();
   for (LinkUse& use : report_.links) {

@@ -15,6 +15,7 @@
 #include "model/sim_options.h"
 #include "sim/packet_settings.h"
 #include "sim/statistics.h"
+#include "sim/utilisation.h"
 
 namespace plumb::sim {
 
@@ -24,6 +25,7 @@ struct SimReport {
   PacketCounts counts;              // zero with the flow fidelity
   std::vector<LinkUse> links;       // utilisation until `end`
   std::vector<LaneUse> lanes;       // packet fidelity
+  LinkTimeline timeline;            // links over time
   std::optional<WaitMatrix> waits;  // up to 1024 ranks
   int64_t memory_bytes = 0;         // of network and player, at the end
 };

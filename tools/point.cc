@@ -1,10 +1,7 @@
 // One experiment point: plan once, run every executor on it, compare.
 #include "tools/point.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -20,7 +17,7 @@
 #include "tools/run_cuda.h"
 
 #ifdef PLUMB_HAS_SIM
-#include "sim/sim_executor.h"
+#include "tools/sim_run.h"
 #endif
 
 namespace plumb {
@@ -52,49 +49,30 @@ Trace run_host(const Context& c, const Plan& plan) {
   return trace;
 }
 
-void write_trace(const PointOptions& options, const Trace& trace) {
-  if (options.trace_folder.empty()) return;
-  std::ostringstream text;
-  write_csv(text, trace);
-  write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
-}
-
-/// On a terminal alone, in a line that is written over.
-void print_progress(double done, Seconds now) {
-  static const bool is_terminal = isatty(STDERR_FILENO) == 1;
-  static const auto start = std::chrono::steady_clock::now();
-  if (!is_terminal) return;
-  const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double left = done > 0 ? spent * (1 - done) / done : 0;
-  std::fprintf(stderr, "\rsim: %5.1f %% landed, %.3f us simulated, about %.0f s left   ", done * 100,
-               now.value * 1e6, left);
-}
+/// What an executor gave, and its object `sim` if it simulated.
+struct Outcome {
+  Trace trace;
+  Json sim;
+};
 
 #ifdef PLUMB_HAS_SIM
-Trace run_sim(const Context& c, const Plan& plan) {
-  const Experiment& e = c.experiment;
-  sim::SimExecutor executor(e.machine, c.fabric, e.machine.costs, e.sim);
-  executor.set_progress(print_progress);
-  try {
-    return executor.run(plan);
-  } catch (const Error&) {
-    if (!executor.partial().header.executor.empty()) write_trace(c.options, executor.partial());
-    throw;
-  }
+Outcome run_sim(const Context& c, const Plan& plan) {
+  SimulatedRun run = run_simulated(c.experiment, c.fabric, plan, c.options);
+  return {std::move(run.trace), std::move(run.json)};
 }
 #else
-Trace run_sim(const Context&, const Plan&) {
+Outcome run_sim(const Context&, const Plan&) {
   throw Error(ErrorKind::environment,
               "executor 'sim' is not in this build: it was configured with PLUMB_SIM=OFF");
 }
 #endif
 
-Trace run_executor(const Context& c, const Plan& plan, const std::string& name) {
-  if (name == "host") return run_host(c, plan);
+Outcome run_executor(const Context& c, const Plan& plan, const std::string& name) {
+  if (name == "host") return {run_host(c, plan), {}};
   if (name == "analytic")
-    return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
+    return {AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan), {}};
   if (name == "sim") return run_sim(c, plan);
-  if (name == "cuda") return run_cuda(c.experiment, c.routing, plan);
+  if (name == "cuda") return {run_cuda(c.experiment, c.routing, plan), {}};
   throw Error(ErrorKind::usage,
               fmt::format("'{}' is no executor; allowed: host, analytic, sim, cuda", name));
 }
@@ -250,6 +228,13 @@ Experiment effective(Experiment e, Json* report) {
   return e;
 }
 
+void write_trace(const PointOptions& options, const Trace& trace) {
+  if (options.trace_folder.empty()) return;
+  std::ostringstream text;
+  write_csv(text, trace);
+  write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
+}
+
 Json run_point(const Experiment& given, const PointOptions& options) {
   Json level;
   const Experiment e = effective(given, &level);
@@ -262,10 +247,12 @@ Json run_point(const Experiment& given, const PointOptions& options) {
   std::vector<Trace> traces;
   Json executors = Json::array();
   for (const std::string& name : e.run.on) {
-    Trace trace = run_executor(context, plan, name);
+    Outcome outcome = run_executor(context, plan, name);
+    Trace& trace = outcome.trace;
     trace.header.machine = e.machine.name;
     trace.header.seed = e.routing.seed;
     executors.push_back(executor_json(plan, trace, expected));
+    if (!outcome.sim.is_null()) executors.back()["sim"] = std::move(outcome.sim);
     write_trace(options, trace);
     traces.push_back(std::move(trace));
   }
