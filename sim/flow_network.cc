@@ -20,19 +20,24 @@ constexpr size_t kPairsInReport = 16;
 
 struct Flow {
   Message message;
-  uint32_t next = kNil;       // of Pool
-  uint32_t position = 0;      // in live_
-  double left = 0;            // bytes on the wire not yet sent, at `since`
-  double rate = 0;            // bytes per ps
-  Ps since = 0;
-  Ps due = kNever;            // of its end, or of its next chunk
-  double due_left = 0;        // `left` then
-  double total = 0;           // bytes on the wire
-  double accounted = 0;       // of them, on links
+  uint32_t next = kNil;      // of Pool
+  uint32_t position = kNil;  // in moving_; kNil before it starts and after its last byte has left
+  int64_t total = 0;         // bytes on the wire
+  double accounted = 0;      // of them, on links
   int64_t chunks_sent = 0, chunks_landed = 0;
   FlowRoutes::Way way;
   OrderTracker::Place place;
-  bool is_live = false;
+};
+
+/// A flow whose bytes move, in a dense list of its own: all of them are looked at often.
+struct Moving {
+  double left = 0;      // bytes on the wire not yet sent, at `since`
+  double rate = 0;      // bytes per ps
+  double due_left = 0;  // `left` at `due`
+  Ps since = 0;
+  Ps due = kNever;     // of its end, or of its next chunk
+  Ps pushed = kNever;  // its latest date in the queue
+  uint32_t flow = 0;
 };
 
 struct Source {
@@ -68,7 +73,7 @@ class FlowEngine {
 
  private:
   enum class EventKind : uint32_t { flow, window, chunk, arrive, release, source_wake, local, fault, reroute, timer };
-  static constexpr uint32_t kIndexBits = 28;
+  static constexpr uint32_t kIndexBits = 28, kIndexMask = (1u << kIndexBits) - 1;
 
   void push(Ps at, EventKind kind, uint32_t index) {
     queue_.push(at, static_cast<uint32_t>(kind) << kIndexBits | index);
@@ -88,12 +93,13 @@ class FlowEngine {
   void join(uint32_t flow);
 
   // Progress.
-  double wire_bytes(const Message& message, int64_t packets) const;
-  void progress(Flow& flow);
-  void find_due(Flow& flow);
-  void schedule(uint32_t flow);
+  int64_t wire_bytes(const Message& message, int64_t packets) const;
+  void progress(Moving& m);
+  void find_due(Moving& m);
+  void schedule(Moving& m);
   void on_due(uint32_t flow);
-  void account(uint32_t flow);
+  void find_date(Moving& m);
+  void account(const Moving& m);
   bool wants_settling() const { return solve_now_ || window_reached_; }
   void settle();
   void solve();
@@ -118,8 +124,7 @@ class FlowEngine {
   OrderTracker order_;
   EventQueue queue_;
   Pool<Flow> flows_;
-  std::vector<Ps> pushed_;  // [flows] date of the slot's latest event in the queue; kNever: none
-  std::vector<uint32_t> live_;
+  std::vector<Moving> moving_;  // in the order of rates_
   std::vector<Source> sources_;
   std::vector<Ps> local_busy_;  // [ranks]
   std::vector<Fault> faults_;
@@ -202,10 +207,11 @@ void FlowEngine::call_at(Ps at, uint32_t id) {
 
 /// Dates of flows are pushed anew when rates change, and not taken back.
 bool FlowEngine::is_stale(const EventQueue::Event& event) const {
-  const uint32_t index = event.word & ((1u << kIndexBits) - 1);
   const auto kind = static_cast<EventKind>(event.word >> kIndexBits);
-  if (kind == EventKind::flow) return !flows_[index].is_live || flows_[index].due != event.time;
-  return kind == EventKind::window && horizon_ != event.time;
+  if (kind == EventKind::window) return horizon_ != event.time;
+  if (kind != EventKind::flow) return false;
+  const uint32_t position = flows_[event.word & kIndexMask].position;
+  return position == kNil || moving_[position].due != event.time;
 }
 
 void FlowEngine::drop_stale_events() {
@@ -214,9 +220,9 @@ void FlowEngine::drop_stale_events() {
     const EventQueue::Event event = *queue_.peek(0);
     if (!is_stale(event)) return;
     queue_.pop();
-    const uint32_t index = event.word & ((1u << kIndexBits) - 1);
-    if (static_cast<EventKind>(event.word >> kIndexBits) == EventKind::flow && pushed_[index] == event.time)
-      pushed_[index] = kNever;
+    if (static_cast<EventKind>(event.word >> kIndexBits) != EventKind::flow) continue;
+    const uint32_t position = flows_[event.word & kIndexMask].position;
+    if (position != kNil && moving_[position].pushed == event.time) moving_[position].pushed = kNever;
   }
 }
 
@@ -242,7 +248,7 @@ bool FlowEngine::advance(Ps until) {
     const EventQueue::Event event = queue_.pop();
     now_ = event.time;
     ++counts_.events;
-    handle(static_cast<EventKind>(event.word >> kIndexBits), event.word & ((1u << kIndexBits) - 1));
+    handle(static_cast<EventKind>(event.word >> kIndexBits), event.word & kIndexMask);
     if (stop_) {
       stop_ = false;
       return true;
@@ -312,11 +318,11 @@ void FlowEngine::inject(uint32_t source) {
   }
 }
 
-double FlowEngine::wire_bytes(const Message& m, int64_t packets) const {
+int64_t FlowEngine::wire_bytes(const Message& m, int64_t packets) const {
   const FlowNetworkSettings& settings = settings_.network(m.network);
   const int64_t packet = m.packet_bytes > 0 ? m.packet_bytes : settings.mtu_bytes;
-  return static_cast<double>(std::min(m.bytes, packets * packet) + settings.first_header_bytes +
-                             (packets - 1) * settings.next_header_bytes);
+  return std::min(m.bytes, packets * packet) + settings.first_header_bytes +
+         (packets - 1) * settings.next_header_bytes;
 }
 
 void FlowEngine::start(uint32_t source, const Message& message) {
@@ -327,11 +333,9 @@ void FlowEngine::start(uint32_t source, const Message& message) {
   const FlowNetworkSettings& settings = settings_.network(message.network);
   const int64_t packet = message.packet_bytes > 0 ? message.packet_bytes : settings.mtu_bytes;
   const uint32_t index = flows_.add();
-  if (pushed_.size() <= index) pushed_.resize(index + 1, kNever);
   Flow& flow = flows_[index];
   flow.message = message;
-  flow.total = flow.left =
-      wire_bytes(message, std::max<int64_t>(1, (message.bytes + packet - 1) / packet));
+  flow.total = wire_bytes(message, std::max<int64_t>(1, (message.bytes + packet - 1) / packet));
   flow.way = routes_.find(message, uses_);
   if (!flow.way.exists() && !routes_.any_down())
     fail_usage("no {} path from rank {} to rank {}", to_string(message.network), message.src, message.dst);
@@ -347,7 +351,6 @@ void FlowEngine::start(uint32_t source, const Message& message) {
 /// A rank's copies to itself follow one another and touch no network.
 void FlowEngine::start_local(const Message& message) {
   const uint32_t index = flows_.add();
-  if (pushed_.size() <= index) pushed_.resize(index + 1, kNever);
   flows_[index].message = message;
   Ps& busy = local_busy_[message.src];
   busy = std::max(busy, now_) + to_ps(Bytes{message.bytes} / settings_.local.rate);
@@ -356,81 +359,87 @@ void FlowEngine::start_local(const Message& message) {
 
 void FlowEngine::begin(uint32_t index) {
   Flow& flow = flows_[index];
-  flow.is_live = true;
-  flow.position = static_cast<uint32_t>(live_.size());
-  flow.since = now_;
-  live_.push_back(index);
+  flow.position = static_cast<uint32_t>(moving_.size());
+  moving_.push_back({.left = static_cast<double>(flow.total), .since = now_, .flow = index});
   join(index);
   solve_now_ |= ++started_ > allowed_ || rates_.is_overfull();
   if (solve_now_) return;  // before time goes on
-  flow.rate = flow.way.exists() ? rates_.rate(index) : 0;
-  find_due(flow);
-  schedule(index);
+  Moving& m = moving_[flow.position];
+  m.rate = rates_.rate(flow.position);
+  find_due(m);
+  schedule(m);
 }
 
-/// Finds the flow's way and gives it to the solver.
+/// Finds the flow's way and gives it to the solver; without a way it stands still.
 void FlowEngine::join(uint32_t index) {
   Flow& flow = flows_[index];
-  const Message& m = flow.message;
-  flow.way = routes_.find(m, uses_);
-  if (!flow.way.exists()) return;
-  FlowDemand demand = {.weight = settings_.class_weights[m.traffic_class]};
-  const double share = settings_.network(m.network).injection.queue_pair_share;
-  if (share < 1) demand.bound = share * routes_.source_rate(m);
-  rates_.add(index, uses_, demand);
+  flow.way = routes_.find(flow.message, uses_);
+  FlowDemand demand = {.weight = settings_.class_weights[flow.message.traffic_class]};
+  const double share = settings_.network(flow.message.network).injection.queue_pair_share;
+  if (share < 1) demand.bound = share * routes_.source_rate(flow.message);
+  if (!flow.way.exists()) demand.bound = 0;
+  rates_.add(uses_, demand);
 }
 
 // Progress.
 
-void FlowEngine::progress(Flow& flow) {
-  flow.left = std::max(0.0, flow.left - flow.rate * static_cast<double>(now_ - flow.since));
-  flow.since = now_;
+void FlowEngine::progress(Moving& m) {
+  m.left = std::max(0.0, m.left - m.rate * static_cast<double>(now_ - m.since));
+  m.since = now_;
 }
 
-void FlowEngine::find_due(Flow& flow) {
-  const Message& m = flow.message;
-  flow.due_left = 0;
-  if (m.chunk_packets > 0)
-    flow.due_left =
-        std::max(0.0, flow.total - wire_bytes(m, (flow.chunks_sent + 1) * int64_t{m.chunk_packets}));
-  const double time = std::max(0.0, flow.left - flow.due_left) / flow.rate;
+void FlowEngine::find_due(Moving& m) {
+  const Flow& flow = flows_[m.flow];
+  m.due_left = 0;
+  if (flow.message.chunk_packets > 0) {
+    const int64_t packets = (flow.chunks_sent + 1) * flow.message.chunk_packets;
+    m.due_left = static_cast<double>(std::max<int64_t>(0, flow.total - wire_bytes(flow.message, packets)));
+  }
+  find_date(m);
+}
+
+void FlowEngine::find_date(Moving& m) {
+  const double time = std::max(0.0, m.left - m.due_left) / m.rate;
   // 10^18 ps are 11 days: a rate of nothing, or nearly.
-  flow.due = time < 1e18 ? flow.since + std::llround(time) : kNever;
+  m.due = time < 1e18 ? m.since + std::llround(time) : kNever;
 }
 
-void FlowEngine::schedule(uint32_t index) {
-  const Ps due = flows_[index].due;
-  if (due > horizon_ || due == kNever || pushed_[index] == due) return;
-  pushed_[index] = due;
-  push(due, EventKind::flow, index);
+void FlowEngine::schedule(Moving& m) {
+  if (m.due > horizon_ || m.due == kNever || m.pushed == m.due) return;
+  m.pushed = m.due;
+  push(m.due, EventKind::flow, m.flow);
 }
 
-void FlowEngine::account(uint32_t index) {
-  Flow& flow = flows_[index];
+/// Puts what has moved since the last time on the links.
+void FlowEngine::account(const Moving& m) {
+  Flow& flow = flows_[m.flow];
+  const double done = static_cast<double>(flow.total) - m.left;
   if (flow.way.exists())
-    routes_.account(flow.message, flow.way, rates_.uses(index), flow.total - flow.left - flow.accounted);
-  flow.accounted = flow.total - flow.left;
+    routes_.account(flow.message, flow.way, done - flow.accounted, rates_.weighted_uses(flow.position),
+                    rates_.weight(flow.position));
+  flow.accounted = done;
 }
 
 /// A chunk, or the last byte, has left the source.
 void FlowEngine::on_due(uint32_t index) {
-  if (pushed_[index] == now_) pushed_[index] = kNever;
   Flow& flow = flows_[index];
+  Moving& m = moving_[flow.position];
   const Ps latency = flow.way.latency;
-  if (flow.due_left > 0) {
-    progress(flow);
+  m.pushed = kNever;
+  if (m.due_left > 0) {
+    progress(m);
     ++flow.chunks_sent;
     push(now_ + latency, EventKind::chunk, index);
-    find_due(flow);
-    return schedule(index);
+    find_due(m);
+    return schedule(m);
   }
-  flow.left = 0;
-  account(index);
-  rates_.remove(index);
-  flow.is_live = false;
-  live_[flow.position] = live_.back();
-  flows_[live_.back()].position = flow.position;
-  live_.pop_back();
+  m.left = 0;
+  account(m);
+  rates_.remove(flow.position);
+  m = moving_.back();
+  flows_[m.flow].position = flow.position;
+  moving_.pop_back();
+  flow.position = kNil;
   solve_now_ |= ++ended_ > allowed_;
   push(now_ + latency, EventKind::arrive, index);
   const uint32_t source = source_of(flow.message);
@@ -456,13 +465,14 @@ void FlowEngine::settle() {
 void FlowEngine::solve() {
   rates_.solve();
   ++counts_.solutions;
-  for (uint32_t index : live_) {
-    Flow& flow = flows_[index];
-    const double rate = flow.way.exists() ? rates_.rate(index) : 0;
-    if (rate == flow.rate && flow.due != kNever) continue;
-    progress(flow);
-    flow.rate = rate;
-    find_due(flow);
+  for (uint32_t i = 0; i < moving_.size(); ++i) {
+    Moving& m = moving_[i];
+    const double rate = rates_.rate(i);
+    if (rate == m.rate && m.due != kNever) continue;
+    const bool is_new = m.due == kNever;
+    progress(m);
+    m.rate = rate;
+    is_new ? find_due(m) : find_date(m);
   }
 }
 
@@ -471,11 +481,10 @@ void FlowEngine::solve() {
 void FlowEngine::open_window(bool was_early) {
   double left = 0, rate = 0;
   Ps first = kNever;
-  for (uint32_t index : live_) {
-    const Flow& flow = flows_[index];
-    first = std::min(first, flow.due);
-    left += flow.left;
-    rate += flow.rate;
+  for (const Moving& m : moving_) {
+    first = std::min(first, m.due);
+    left += m.left;
+    rate += m.rate;
   }
   const double longest = rate > 0 ? 2 * settings_.relative_batch * left / rate : 0;
   if (was_early && now_ - window_begin_ < static_cast<Ps>(width_ / 2)) width_ /= 2;
@@ -483,12 +492,12 @@ void FlowEngine::open_window(bool was_early) {
   width_ = std::min(std::max(width_, longest / 64), longest);
   ended_ = started_ = 0;
   solve_now_ = false;
-  allowed_ = static_cast<int64_t>(settings_.relative_batch * static_cast<double>(live_.size()));
+  allowed_ = static_cast<int64_t>(settings_.relative_batch * static_cast<double>(moving_.size()));
   window_begin_ = now_;
   horizon_ = kNever;
   if (first == kNever) return;
   horizon_ = std::max(first, now_ + static_cast<Ps>(std::min(width_, 1e17)));
-  for (uint32_t index : live_) schedule(index);
+  for (Moving& m : moving_) schedule(m);
   push(horizon_, EventKind::window, 0);
 }
 
@@ -575,9 +584,9 @@ void FlowEngine::apply_fault(const Fault& fault) {
 }
 
 void FlowEngine::account_all() {
-  for (uint32_t index : live_) {
-    progress(flows_[index]);
-    account(index);
+  for (Moving& m : moving_) {
+    progress(m);
+    account(m);
   }
 }
 
@@ -586,10 +595,10 @@ void FlowEngine::refresh(FlowPolicy policy) {
   account_all();
   routes_.rebuild(policy);
   rates_.set_capacities(routes_.capacities());
-  for (uint32_t index : live_) {
-    flows_[index].rate = 0;
-    flows_[index].due = kNever;
-    join(index);
+  for (Moving& m : moving_) {
+    m.rate = 0;
+    m.due = kNever;
+    join(m.flow);
   }
   ++started_;
   solve_now_ = true;
@@ -603,8 +612,8 @@ std::string FlowEngine::stuck_report() {
   for (Channel c = 0; c < graph_.channels().size(); ++c)
     if (routes_.is_down(c)) result += fmt::format("  {} is down\n", graph_.name_of_channel(c));
   std::map<std::tuple<Link, Rank, Rank>, int64_t> stalled;
-  for (uint32_t index : live_) {
-    const Message& m = flows_[index].message;
+  for (const Moving& moving : moving_) {
+    const Message& m = flows_[moving.flow].message;
     ++stalled[{m.network, m.src, m.dst}];
   }
   size_t listed = 0;
@@ -634,8 +643,7 @@ std::vector<LinkUse> FlowEngine::link_use() {
 
 int64_t FlowEngine::memory_bytes() const {
   return queue_.memory_bytes() + flows_.memory_bytes() + rates_.memory_bytes() + routes_.memory_bytes() +
-         static_cast<int64_t>(pushed_.capacity() * sizeof(Ps) + live_.capacity() * sizeof(uint32_t) +
-                              sources_.capacity() * sizeof(Source) + local_busy_.capacity() * sizeof(Ps));
+         static_cast<int64_t>(moving_.capacity() * sizeof(Moving) + sources_.capacity() * sizeof(Source) + local_busy_.capacity() * sizeof(Ps));
 }
 
 // The interface.

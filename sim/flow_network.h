@@ -32,7 +32,7 @@ struct FlowSettings {
   std::array<double, kServiceLevels> class_weights;
   /// Rates are computed anew when this part of the live flows has ended (or come), or after this part of the
   /// mean time that they still need. 0: at every end and start, exact, some ms each with 10^4 live flows.
-  double relative_batch = 0.02;
+  double relative_batch = 0.05;
   Seconds reroute_delay = microseconds(10);  // hash: from a failure to new paths; split moves at once
   LocalCopy local;                           // messages from a rank to itself
   uint64_t seed = 1;                         // of hashes

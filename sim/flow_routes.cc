@@ -371,10 +371,10 @@ double FlowRoutes::source_rate(const Message& message) const {
   return candidates.empty() ? 0 : graph_[candidates[0]].rate.value * factors_[candidates[0]] * 1e-12;
 }
 
-void FlowRoutes::account(const Message& message, const Way& way, std::span<const ResourceUse> uses,
-                         double bytes) {
+void FlowRoutes::account(const Message& message, const Way& way, double bytes,
+                         std::span<const ResourceUse> uses, double weight) {
   if (way.pair == kNil) {
-    for (const ResourceUse& use : uses) bytes_[use.resource] += use.share * bytes;
+    for (const ResourceUse& use : uses) bytes_[use.resource] += use.share / weight * bytes;
     return;
   }
   Grouping& g = groupings_[message.network == Link::scale_out ? 1 : 0];

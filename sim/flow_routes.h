@@ -41,8 +41,9 @@ class FlowRoutes {
   /// Fills `uses` with what the message takes.
   Way find(const Message& message, std::vector<ResourceUse>& uses);
 
-  /// Adds bytes that a flow has moved to the links of its way. `uses`: as find() gave them.
-  void account(const Message& message, const Way& way, std::span<const ResourceUse> uses, double bytes);
+  /// Adds bytes that a flow has moved to the links of its way. `uses`: as find() gave them, times `weight`.
+  void account(const Message& message, const Way& way, double bytes, std::span<const ResourceUse> uses,
+               double weight);
   /// Bytes on each channel [channels].
   std::vector<double> channel_bytes();
 

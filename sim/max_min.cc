@@ -15,10 +15,16 @@ constexpr double kSameLevel = 1 + 1e-12;  // rounding of what is left, far below
 }  // namespace
 
 void MaxMin::set_capacities(std::vector<double> capacities) {
-  resources_.assign(capacities.size(), {});
-  for (size_t r = 0; r < capacities.size(); ++r)
-    resources_[r].capacity = resources_[r].left = capacities[r];
-  live_.clear();
+  capacities_ = std::move(capacities);
+  resources_.assign(capacities_.size(), {});
+  for (size_t r = 0; r < capacities_.size(); ++r) resources_[r].left = capacities_[r];
+  demands_.assign(capacities_.size(), 0);
+  levels_.clear();
+  weights_.clear();
+  limits_.clear();
+  num_uses_.clear();
+  is_fixed_.clear();
+  uses_.clear();
   num_bounded_ = 0;
   is_overfull_ = false;
 }
@@ -26,66 +32,67 @@ void MaxMin::set_capacities(std::vector<double> capacities) {
 void MaxMin::widen(size_t num_uses) {
   const size_t old = stride_;
   while (stride_ < num_uses) stride_ *= 2;
-  std::vector<ResourceUse> wider(flows_.size() * stride_);
-  for (size_t f = 0; f < flows_.size(); ++f)
-    std::copy_n(&uses_[f * old], flows_[f].num_uses, &wider[f * stride_]);
+  std::vector<ResourceUse> wider(num_flows() * stride_);
+  for (size_t f = 0; f < num_flows(); ++f)
+    std::copy_n(uses_.begin() + static_cast<std::ptrdiff_t>(f * old), num_uses_[f], &wider[f * stride_]);
   uses_ = std::move(wider);
 }
 
-void MaxMin::add(uint32_t flow, std::span<const ResourceUse> uses, FlowDemand demand) {
+void MaxMin::add(std::span<const ResourceUse> uses, FlowDemand demand) {
   if (uses.size() > stride_) widen(uses.size());
-  if (flow >= flows_.size()) {
-    flows_.resize(flow + 1);
-    if (uses_.capacity() < flows_.size() * stride_) uses_.reserve(2 * flows_.size() * stride_);
-    uses_.resize(flows_.size() * stride_);
-  }
-  Flow& f = flows_[flow];
-  f = {.demand = demand,
-       .num_uses = static_cast<uint32_t>(uses.size()),
-       .position = static_cast<uint32_t>(live_.size())};
-  live_.push_back(flow);
-  num_bounded_ += std::isfinite(demand.bound);
-  std::copy(uses.begin(), uses.end(), &uses_[size_t{flow} * stride_]);
-  f.rate = demand.bound;
+  const uint32_t flow = num_flows();
+  double level = demand.bound / demand.weight;
+  if (!uses.empty()) num_bounded_ += std::isfinite(level);
+  uses_.resize((flow + 1) * stride_);
+  weights_.push_back(demand.weight);
+  limits_.push_back(level);
+  num_uses_.push_back(static_cast<uint32_t>(uses.size()));
+  is_fixed_.push_back(0);
+  ResourceUse* own = &uses_[flow * stride_];
   for (const ResourceUse& use : uses) {
-    Resource& r = resources_[use.resource];
-    r.demand += demand.weight * use.share;
-    f.rate = std::min(f.rate, std::max(r.capacity * demand.weight / r.demand, r.left / use.share));
+    const double pull = demand.weight * use.share;
+    *own++ = {pull, use.resource};
+    demands_[use.resource] += pull;
+    const double equal = capacities_[use.resource] / demands_[use.resource];
+    level = std::min(level, std::max(equal, resources_[use.resource].left / pull));
   }
-  for (const ResourceUse& use : uses) {
-    Resource& r = resources_[use.resource];
-    r.left -= f.rate * use.share;
-    is_overfull_ |= r.left < -kOverfull * r.capacity;
+  levels_.push_back(level);
+  for (const ResourceUse& use : weighted_uses(flow)) {
+    double& left = resources_[use.resource].left;
+    left -= level * use.share;
+    is_overfull_ |= left < -kOverfull * capacities_[use.resource];
   }
 }
 
 void MaxMin::remove(uint32_t flow) {
-  Flow& f = flows_[flow];
-  for (const ResourceUse& use : uses(flow)) {
-    Resource& r = resources_[use.resource];
-    r.demand -= f.demand.weight * use.share;
-    r.left += f.rate * use.share;
+  for (const ResourceUse& use : weighted_uses(flow)) {
+    demands_[use.resource] -= use.share;
+    resources_[use.resource].left += levels_[flow] * use.share;
   }
-  num_bounded_ -= std::isfinite(f.demand.bound);
-  live_[f.position] = live_.back();
-  flows_[live_.back()].position = f.position;
-  live_.pop_back();
+  if (num_uses_[flow] > 0) num_bounded_ -= std::isfinite(limits_[flow]);
+  const uint32_t last = num_flows() - 1;
+  std::copy_n(&uses_[last * stride_], num_uses_[last], &uses_[flow * stride_]);
+  auto move_last = [&](auto& values) {
+    values[flow] = values[last];
+    values.pop_back();
+  };
+  move_last(levels_);
+  move_last(weights_);
+  move_last(limits_);
+  move_last(num_uses_);
+  is_fixed_.pop_back();
+  uses_.resize(last * stride_);
 }
 
 /// Sums and member lists of the resources.
 void MaxMin::gather() {
-  for (Resource& r : resources_) {
-    r.left = r.capacity;
-    r.open = 0;
-    r.num_open = 0;
-  }
+  for (size_t r = 0; r < resources_.size(); ++r) resources_[r] = {.left = capacities_[r]};
   size_t total = 0;
-  for (uint32_t flow : live_) {
-    Flow& f = flows_[flow];
-    f.is_fixed = false;
-    total += f.num_uses;
-    for (const ResourceUse& use : uses(flow)) {
-      resources_[use.resource].open += f.demand.weight * use.share;
+  for (uint32_t flow = 0; flow < num_flows(); ++flow) {
+    is_fixed_[flow] = num_uses_[flow] == 0;
+    total += num_uses_[flow];
+    for (const ResourceUse& use : weighted_uses(flow)) {
+      resources_[use.resource].open += use.share;
       ++resources_[use.resource].num_open;
     }
   }
@@ -94,30 +101,29 @@ void MaxMin::gather() {
   uint32_t begin = 0;
   for (uint32_t i = 0; i < resources_.size(); ++i) {
     Resource& r = resources_[i];
-    r.demand = r.open;
+    demands_[i] = r.open;
     r.begin = begin;
     begin += r.num_open;
     if (r.num_open > 0) heap_.push_back({level(r), i});
   }
-  for (uint32_t flow : live_)
-    for (const ResourceUse& use : uses(flow)) members_[resources_[use.resource].begin++] = flow;
+  for (uint32_t flow = 0; flow < num_flows(); ++flow)
+    for (const ResourceUse& use : weighted_uses(flow)) members_[resources_[use.resource].begin++] = flow;
   for (Resource& r : resources_) r.begin -= r.num_open;
   std::make_heap(heap_.begin(), heap_.end(), std::greater{});
   bounds_.clear();
   if (num_bounded_ == 0) return;
-  for (uint32_t flow : live_)
-    if (std::isfinite(flows_[flow].demand.bound))
-      bounds_.push_back({flows_[flow].demand.bound / flows_[flow].demand.weight, flow});
+  for (uint32_t flow = 0; flow < num_flows(); ++flow)
+    if (num_uses_[flow] > 0 && std::isfinite(limits_[flow])) bounds_.push_back({limits_[flow], flow});
   std::sort(bounds_.begin(), bounds_.end(), std::greater{});  // the smallest at the back
 }
 
-void MaxMin::fix(Flow& flow, uint32_t index, double rate) {
-  flow.is_fixed = true;
-  flow.rate = rate;
-  for (const ResourceUse& use : uses(index)) {
+void MaxMin::fix(uint32_t flow, double level) {
+  is_fixed_[flow] = 1;
+  levels_[flow] = level;
+  for (const ResourceUse& use : weighted_uses(flow)) {
     Resource& r = resources_[use.resource];
-    r.left -= rate * use.share;
-    r.open -= flow.demand.weight * use.share;
+    r.left -= level * use.share;
+    r.open -= use.share;
     --r.num_open;
   }
 }
@@ -127,9 +133,9 @@ void MaxMin::solve() {
   is_overfull_ = false;
   while (!heap_.empty() || !bounds_.empty()) {
     if (!bounds_.empty() && (heap_.empty() || bounds_.back().first <= heap_.front().first)) {
-      const uint32_t index = bounds_.back().second;
+      const auto [limit, flow] = bounds_.back();
       bounds_.pop_back();
-      if (!flows_[index].is_fixed) fix(flows_[index], index, flows_[index].demand.bound);
+      if (!is_fixed_[flow]) fix(flow, limit);
       continue;
     }
     std::pop_heap(heap_.begin(), heap_.end(), std::greater{});
@@ -144,18 +150,16 @@ void MaxMin::solve() {
       continue;
     }
     // fix() changes num_open: the list goes on until the last open flow.
-    for (uint32_t i = r.begin; r.num_open > 0; ++i) {
-      Flow& flow = flows_[members_[i]];
-      if (!flow.is_fixed) fix(flow, members_[i], now * flow.demand.weight);
-    }
+    for (uint32_t i = r.begin; r.num_open > 0; ++i)
+      if (!is_fixed_[members_[i]]) fix(members_[i], now);
   }
 }
 
 int64_t MaxMin::memory_bytes() const {
-  return static_cast<int64_t>(
-      resources_.capacity() * sizeof(Resource) + flows_.capacity() * sizeof(Flow) +
-      uses_.capacity() * sizeof(ResourceUse) + (live_.capacity() + members_.capacity()) * sizeof(uint32_t) +
-      (heap_.capacity() + bounds_.capacity()) * sizeof(std::pair<double, uint32_t>));
+  auto bytes = []<class T>(const std::vector<T>& v) { return static_cast<int64_t>(v.capacity() * sizeof(T)); };
+  return bytes(resources_) + bytes(capacities_) + bytes(demands_) + bytes(levels_) + bytes(weights_) +
+         bytes(limits_) + bytes(num_uses_) + bytes(is_fixed_) + bytes(uses_) + bytes(members_) + bytes(heap_) +
+         bytes(bounds_);
 }
 
 }  // namespace plumb::sim

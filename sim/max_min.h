@@ -31,51 +31,52 @@ class MaxMin {
   /// Rate units per time, 0 = nothing passes. Forgets all flows.
   void set_capacities(std::vector<double> capacities);
 
-  /// A flow comes; until solve() it has what its resources have left over, or an equal share when that is
-  /// more. `flow`: any small number that is not in use.
-  void add(uint32_t flow, std::span<const ResourceUse> uses, FlowDemand demand);
-  /// A flow goes. What it had is free for flows to come, others keep their rates until solve().
+  /// A flow comes, at the end of all: its index is the number of those before it. Until solve() it has what
+  /// its resources have left over, or an equal share when that is more. Without uses its rate is the bound.
+  void add(std::span<const ResourceUse> uses, FlowDemand demand);
+  /// A flow goes, and the last one takes its index. What it had is free for flows to come; others keep their
+  /// rates until solve().
   void remove(uint32_t flow);
   /// Fair rates for all.
   void solve();
 
-  double rate(uint32_t flow) const { return flows_[flow].rate; }
-  std::span<const ResourceUse> uses(uint32_t flow) const {
-    return {&uses_[size_t{flow} * stride_], flows_[flow].num_uses};
+  double rate(uint32_t flow) const { return levels_[flow] * weights_[flow]; }
+  /// Shares in these are multiplied by the weight.
+  std::span<const ResourceUse> weighted_uses(uint32_t flow) const {
+    return {&uses_[flow * stride_], num_uses_[flow]};
   }
+  double weight(uint32_t flow) const { return weights_[flow]; }
   /// Some resource gives half as much again as it has: solve() should not wait.
   bool is_overfull() const { return is_overfull_; }
   int64_t memory_bytes() const;
 
  private:
+  // What solve() touches again and again stands apart: it should stay in cache.
   struct Resource {
-    double capacity = 0;
-    double left = 0;    // not given to flows
-    double demand = 0;  // sum of weight x share of all flows
-    double open = 0;    // of those whose rate is not yet fixed
+    double left = 0;  // not given to flows
+    double open = 0;  // sum of weight x share of the flows whose rate is not yet fixed
     uint32_t num_open = 0;
     uint32_t begin = 0;  // in members_
   };
-  struct Flow {
-    double rate = 0;
-    FlowDemand demand;
-    uint32_t num_uses = 0;
-    uint32_t position = 0;  // in live_
-    bool is_fixed = false;
-  };
 
+  uint32_t num_flows() const { return static_cast<uint32_t>(levels_.size()); }
   void widen(size_t num_uses);
   void gather();
-  void fix(Flow& flow, uint32_t index, double rate);
-  double level(const Resource& r) const { return r.left > 0 ? r.left / r.open : 0; }
+  void fix(uint32_t flow, double level);
+  static double level(const Resource& r) { return r.left > 0 ? r.left / r.open : 0; }
 
   std::vector<Resource> resources_;
-  std::vector<Flow> flows_;
-  std::vector<ResourceUse> uses_;  // [flows][stride]
+  std::vector<double> capacities_;  // [resources]
+  std::vector<double> demands_;     // [resources] sum of weight x share of all flows
+  std::vector<double> levels_;      // [flows] rate / weight
+  std::vector<double> weights_;     // [flows]
+  std::vector<double> limits_;      // [flows] of the level
+  std::vector<uint32_t> num_uses_;  // [flows]
+  std::vector<uint8_t> is_fixed_;   // [flows]
+  std::vector<ResourceUse> uses_;   // [flows][stride]
   size_t stride_ = 2;
-  std::vector<uint32_t> live_;
-  std::vector<uint32_t> members_;                   // flows of each resource
-  std::vector<std::pair<double, uint32_t>> heap_;   // level, resource
+  std::vector<uint32_t> members_;                    // flows of each resource
+  std::vector<std::pair<double, uint32_t>> heap_;    // level, resource
   std::vector<std::pair<double, uint32_t>> bounds_;  // level, flow
   int64_t num_bounded_ = 0;
   bool is_overfull_ = false;

@@ -2,7 +2,7 @@
 // per pair of ranks. `bench_flow` prints CPU seconds, memory and the ratio of simulated times for a decode
 // step (128 tokens per rank) on the EP2048 fat tree, and checks the targets of the flows. `bench_flow
 // --efficiency` measures the rows of topologies/fidelity/flow_efficiency.yaml and prints that file;
-// `bench_flow --flow ranks` and `--packet ranks` run one of them alone, so that memory can be told apart.
+// `bench_flow --flow ranks [relative batch]` and `--packet ranks` run one of them alone.
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -74,7 +74,11 @@ Outcome run(const Case& c, const Settings& settings) {
   return result;
 }
 
-Outcome run_flows(const Case& c) { return run<FlowNetwork>(c, flow_settings(packets_for(c))); }
+Outcome run_flows(const Case& c, double relative_batch = FlowSettings().relative_batch) {
+  FlowSettings settings = flow_settings(packets_for(c));
+  settings.relative_batch = relative_batch;
+  return run<FlowNetwork>(c, settings);
+}
 Outcome run_packets(const Case& c) { return run<PacketNetwork>(c, packets_for(c)); }
 
 Fabric machine_fabric(const std::string& name, int32_t nodes) {
@@ -179,7 +183,8 @@ int main(int argc, char** argv) {
   if (argc > 2 && (what == "--flow" || what == "--packet")) {
     const plumb::Rank ranks = std::atoi(argv[2]);
     const Case c = decode(ranks);
-    print(what.c_str() + 2, ranks, what == "--flow" ? run_flows(c) : run_packets(c));
+    const double batch = argc > 3 ? std::atof(argv[3]) : FlowSettings().relative_batch;
+    print(what.c_str() + 2, ranks, what == "--flow" ? run_flows(c, batch) : run_packets(c));
     return 0;
   }
   std::vector<plumb::Rank> sizes;
