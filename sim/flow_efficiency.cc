@@ -17,7 +17,8 @@ Range<int64_t> read_range(ConfigMap& row, std::string_view key) {
 EfficiencyRow read_row(ConfigMap row) {
   EfficiencyRow result;
   result.kind = row.text("kind");
-  result.policy = row.choice<FlowPolicy>("policy", {{"split", FlowPolicy::split}, {"hash", FlowPolicy::hash}});
+  result.policy =
+      row.choice<FlowPolicy>("policy", {{"split", FlowPolicy::split}, {"hash", FlowPolicy::hash}});
   result.ranks = read_range(row, "ranks");
   result.bytes_per_pair = read_range(row, "bytes_per_pair");
   result.ratio = row.number("ratio", {0.1, 100});

@@ -67,7 +67,8 @@ void FlowRoutes::rebuild(FlowPolicy policy) {
   std::span<const uint8_t> down;
   if (any_down()) down = down_;
   for (size_t n = 0; n < 2; ++n)
-    if (policies_[n] == policy) tables_[n] = RouteTable(fabric_, graph_, n == 0 ? Link::scale_up : Link::scale_out, down);
+    if (policies_[n] == policy)
+      tables_[n] = RouteTable(fabric_, graph_, n == 0 ? Link::scale_up : Link::scale_out, down);
   regroup();
 }
 
@@ -342,14 +343,14 @@ FlowRoutes::Way FlowRoutes::find(const Message& message, std::vector<ResourceUse
   uses.clear();
   const size_t network = message.network == Link::scale_out ? 1 : 0;
   if (!is_grouped_) {
-    const Ps latency = policies_[network] == FlowPolicy::hash ? pick(message) : spread(network, message.src, message.dst);
+    const Ps latency =
+        policies_[network] == FlowPolicy::hash ? pick(message) : spread(network, message.src, message.dst);
     if (latency >= 0)
       for (const ChannelShare& s : found_) uses.push_back({s.share, s.channel});
     return {.latency = latency};
   }
   const Grouping& g = groupings_[network];
-  const uint32_t index =
-      g.of[message.src] * static_cast<uint32_t>(g.groups.size()) + g.of[message.dst];
+  const uint32_t index = g.of[message.src] * static_cast<uint32_t>(g.groups.size()) + g.of[message.dst];
   const Pair& pair = g.pairs[index];
   const Channel* out = &g.out[0] + g.out_begin[message.src];
   const Channel* in = &g.in[0] + g.in_begin[message.dst];
@@ -410,13 +411,15 @@ std::vector<double> FlowRoutes::channel_bytes() {
 }
 
 int64_t FlowRoutes::memory_bytes() const {
-  auto bytes = []<class T>(const std::vector<T>& v) { return static_cast<int64_t>(v.capacity() * sizeof(T)); };
+  auto bytes = []<class T>(const std::vector<T>& v) {
+    return static_cast<int64_t>(v.capacity() * sizeof(T));
+  };
   int64_t total = bytes(down_) + bytes(factors_) + bytes(shares_) + bytes(resource_of_) + bytes(leader_) +
                   bytes(bytes_) + bytes(found_) + bytes(place_);
   for (const RouteTable& table : tables_) total += table.memory_bytes();
   for (const Grouping& g : groupings_)
-    total += bytes(g.groups) + bytes(g.of) + bytes(g.pairs) + bytes(g.out) + bytes(g.in) + bytes(g.out_begin) +
-             bytes(g.in_begin);
+    total += bytes(g.groups) + bytes(g.of) + bytes(g.pairs) + bytes(g.out) + bytes(g.in) +
+             bytes(g.out_begin) + bytes(g.in_begin);
   return total;
 }
 

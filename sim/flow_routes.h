@@ -34,8 +34,8 @@ class FlowRoutes {
   std::vector<double> capacities() const;
 
   struct Way {
-    Ps latency = -1;        // -1: no way
-    uint32_t pair = kNil;   // of groups, where routes are grouped
+    Ps latency = -1;       // -1: no way
+    uint32_t pair = kNil;  // of groups, where routes are grouped
     bool exists() const { return latency >= 0; }
   };
   /// Fills `uses` with what the message takes.
@@ -82,10 +82,10 @@ class FlowRoutes {
   /// Ranks of one network with equal links.
   struct Grouping {
     std::vector<Group> groups;
-    std::vector<uint32_t> of;  // [ranks]
-    std::vector<Pair> pairs;   // [groups][groups]
-    std::vector<Channel> out, in;                // by rank
-    std::vector<uint32_t> out_begin, in_begin;   // [ranks + 1]
+    std::vector<uint32_t> of;                   // [ranks]
+    std::vector<Pair> pairs;                    // [groups][groups]
+    std::vector<Channel> out, in;               // by rank
+    std::vector<uint32_t> out_begin, in_begin;  // [ranks + 1]
   };
   struct ChannelShare {
     Channel channel = 0;

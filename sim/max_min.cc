@@ -9,7 +9,7 @@ namespace plumb::sim {
 
 namespace {
 
-constexpr double kOverfull = 0.5;       // beyond its capacity
+constexpr double kOverfull = 0.5;         // beyond its capacity
 constexpr double kSameLevel = 1 + 1e-12;  // rounding of what is left, far below a picosecond per second
 
 }  // namespace
@@ -156,10 +156,12 @@ void MaxMin::solve() {
 }
 
 int64_t MaxMin::memory_bytes() const {
-  auto bytes = []<class T>(const std::vector<T>& v) { return static_cast<int64_t>(v.capacity() * sizeof(T)); };
+  auto bytes = []<class T>(const std::vector<T>& v) {
+    return static_cast<int64_t>(v.capacity() * sizeof(T));
+  };
   return bytes(resources_) + bytes(capacities_) + bytes(demands_) + bytes(levels_) + bytes(weights_) +
-         bytes(limits_) + bytes(num_uses_) + bytes(is_fixed_) + bytes(uses_) + bytes(members_) + bytes(heap_) +
-         bytes(bounds_);
+         bytes(limits_) + bytes(num_uses_) + bytes(is_fixed_) + bytes(uses_) + bytes(members_) +
+         bytes(heap_) + bytes(bounds_);
 }
 
 }  // namespace plumb::sim

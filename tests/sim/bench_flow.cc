@@ -1,6 +1,6 @@
-// The flow network beside the packet network: expert-parallel dispatch, top-8, rows of 7408 bytes, one message
-// per pair of ranks. `bench_flow` prints CPU seconds, memory and the ratio of simulated times for a decode
-// step (128 tokens per rank) on the EP2048 fat tree, and checks the targets of the flows. `bench_flow
+// The flow network beside the packet network: expert-parallel dispatch, top-8, rows of 7408 bytes, one
+// message per pair of ranks. `bench_flow` prints CPU seconds, memory and the ratio of simulated times for a
+// decode step (128 tokens per rank) on the EP2048 fat tree, and checks the targets of the flows. `bench_flow
 // --efficiency` measures the rows of topologies/fidelity/flow_efficiency.yaml and prints that file;
 // `bench_flow --flow ranks [relative batch]` and `--packet ranks` run one of them alone.
 #include <sys/resource.h>
@@ -69,7 +69,8 @@ Outcome run(const Case& c, const Settings& settings) {
                     .microseconds = static_cast<double>(traffic.last) * 1e-6,
                     .messages = traffic.arrived,
                     .mean_bytes = traffic.bytes / std::max<int64_t>(1, traffic.arrived)};
-  if (traffic.arrived != traffic.drawn) fail_usage("{} of {} messages arrived", traffic.arrived, traffic.drawn);
+  if (traffic.arrived != traffic.drawn)
+    fail_usage("{} of {} messages arrived", traffic.arrived, traffic.drawn);
   if constexpr (std::is_same_v<AnyNetwork, FlowNetwork>) result.solutions = network.counts().solutions;
   return result;
 }
@@ -94,10 +95,11 @@ Case decode(Rank ranks) {
 }
 
 void print(const char* what, Rank ranks, const Outcome& o) {
-  fmt::print("{:7} {:5} ranks  {:8} messages of {:6} B  {:6} solutions  {:6.2f} CPU s  {:6.1f} MB held  {:6.0f} MB "
-             "resident  {:.2f} us\n",
-             what, ranks, o.messages, o.mean_bytes, o.solutions, o.cpu, o.megabytes, resident_megabytes(),
-             o.microseconds);
+  fmt::print(
+      "{:7} {:5} ranks  {:8} messages of {:6} B  {:6} solutions  {:6.2f} CPU s  {:6.1f} MB held  {:6.0f} MB "
+      "resident  {:.2f} us\n",
+      what, ranks, o.messages, o.mean_bytes, o.solutions, o.cpu, o.megabytes, resident_megabytes(),
+      o.microseconds);
   std::fflush(stdout);
 }
 
@@ -136,13 +138,17 @@ struct Point {
 Case efficiency_case(const Plan& plan, int32_t nodes, int32_t tokens, FlowPolicy policy) {
   if (plan.kind == "leaf_spine") {
     const int32_t down = nodes >= 256 ? 16 : 8;
-    return {plan.kind, leaf_spine({.ranks = nodes, .down = down, .spines = down}),
-            {.ranks = nodes, .tokens = tokens, .per_pair = true}, policy};
+    return {plan.kind,
+            leaf_spine({.ranks = nodes, .down = down, .spines = down}),
+            {.ranks = nodes, .tokens = tokens, .per_pair = true},
+            policy};
   }
   const int32_t per_node = ranks_per_node(plan.kind);
   const Rank ranks = nodes * per_node;
-  return {plan.kind, machine_fabric(plan.kind, nodes),
-          {.ranks = ranks, .tokens = tokens, .per_pair = true, .ranks_per_node = per_node}, policy};
+  return {plan.kind,
+          machine_fabric(plan.kind, nodes),
+          {.ranks = ranks, .tokens = tokens, .per_pair = true, .ranks_per_node = per_node},
+          policy};
 }
 
 Point measure(const Plan& plan, int32_t nodes, FlowPolicy policy) {
@@ -170,10 +176,13 @@ void efficiency() {
                                    {"cloudmatrix384", {2, 4, 8}},
                                    {"ub-mesh-pod", {1, 2, 4}}};
   fmt::print(
-      "# How much longer packets take than flows: simulated time of a dispatch (top-8 at random, 7408 B rows, one\n"
-      "# message per pair) as packets over that as flows. A row covers what lies between its runs; ratio is the\n"
+      "# How much longer packets take than flows: simulated time of a dispatch (top-8 at random, 7408 B "
+      "rows, one\n"
+      "# message per pair) as packets over that as flows. A row covers what lies between its runs; ratio is "
+      "the\n"
       "# middle of their smallest and largest, spread half of the difference. Comments: packet / flow time.\n"
-      "# Measured by: build/dev/tests/sim/bench_flow --efficiency > topologies/fidelity/flow_efficiency.yaml\n"
+      "# Measured by: build/dev/tests/sim/bench_flow --efficiency > "
+      "topologies/fidelity/flow_efficiency.yaml\n"
       "schema: plumb.flow_efficiency/1\nrows:\n");
   for (const Plan& plan : plans)
     for (FlowPolicy policy : {FlowPolicy::split, FlowPolicy::hash}) {
@@ -184,10 +193,11 @@ void efficiency() {
         const double low = std::min(a.ratio.min, b.ratio.min), high = std::max(a.ratio.max, b.ratio.max);
         const bool is_last = i + 2 == points.size();
         fmt::print(
-            "  - {{kind: {}, policy: {}, ranks: [{}, {}], bytes_per_pair: [{}, {}], ratio: {:.3f}, spread: {:.3f}}}\n",
-            plan.kind, policy == FlowPolicy::split ? "split" : "hash", a.ranks, is_last ? b.ranks : b.ranks - 1,
-            std::min(a.bytes.min, b.bytes.min), std::max(a.bytes.max, b.bytes.max), (low + high) / 2,
-            (high - low) / 2);
+            "  - {{kind: {}, policy: {}, ranks: [{}, {}], bytes_per_pair: [{}, {}], ratio: {:.3f}, spread: "
+            "{:.3f}}}\n",
+            plan.kind, policy == FlowPolicy::split ? "split" : "hash", a.ranks,
+            is_last ? b.ranks : b.ranks - 1, std::min(a.bytes.min, b.bytes.min),
+            std::max(a.bytes.max, b.bytes.max), (low + high) / 2, (high - low) / 2);
       }
       std::fflush(stdout);
     }

@@ -14,7 +14,7 @@ struct ExpertTraffic {
   int32_t tokens = 128;  // per rank
   int32_t topk = 8;      // distinct ranks that a token goes to
   int32_t row_bytes = 7408;
-  bool per_pair = false;   // one message per (source, destination) instead of one per copy of a token
+  bool per_pair = false;       // one message per (source, destination) instead of one per copy of a token
   int32_t ranks_per_node = 0;  // copies inside a node travel over scale_up; 0 = all scale_out
 };
 

@@ -9,7 +9,8 @@ namespace {
 const std::string kText =
     "schema: plumb.flow_efficiency/1\n"
     "rows:\n"
-    "  - {kind: leaf_spine, policy: split, ranks: [16, 256], bytes_per_pair: [7408, 60000], ratio: 1.05, spread: "
+    "  - {kind: leaf_spine, policy: split, ranks: [16, 256], bytes_per_pair: [7408, 60000], ratio: 1.05, "
+    "spread: "
     "0.02}\n";
 
 TEST(FlowEfficiency, AnswersInsideTheRangeOnly) {
@@ -38,15 +39,17 @@ std::string problems_of(const std::string& text) {
 }
 
 TEST(FlowEfficiency, WrongRowsAreNamed) {
-  const std::string overlapping = kText +
-                                  "  - {kind: leaf_spine, policy: split, ranks: [256, 512], bytes_per_pair: [1, 9000], "
-                                  "ratio: 1, spread: 0}\n";
+  const std::string overlapping =
+      kText +
+      "  - {kind: leaf_spine, policy: split, ranks: [256, 512], bytes_per_pair: [1, 9000], "
+      "ratio: 1, spread: 0}\n";
   EXPECT_NE(problems_of(overlapping).find("overlaps row 0"), std::string::npos) << problems_of(overlapping);
   const std::string turned =
       "schema: plumb.flow_efficiency/1\n"
       "rows:\n"
       "  - {kind: x, policy: split, ranks: [9, 1], bytes_per_pair: [1, 2], ratio: 1, spread: 0, rato: 1}\n";
-  EXPECT_NE(problems_of(turned).find("must be [smallest, largest]"), std::string::npos) << problems_of(turned);
+  EXPECT_NE(problems_of(turned).find("must be [smallest, largest]"), std::string::npos)
+      << problems_of(turned);
   EXPECT_NE(problems_of(turned).find("rato"), std::string::npos);
 }
 

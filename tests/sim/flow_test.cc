@@ -36,7 +36,7 @@ struct Played {
 };
 
 Played play(const Fabric& fabric, const FlowSettings& settings, const std::vector<Message>& messages,
-         const std::vector<Fault>& faults = {}) {
+            const std::vector<Fault>& faults = {}) {
   Played run;
   for (const Message& m : messages) run.traffic.add(m);
   FlowNetwork network(fabric, settings, run.traffic);
@@ -54,7 +54,8 @@ Fabric narrow_tree() { return leaf_spine({.ranks = 4, .down = 2, .spines = 1}); 
 
 LinkId link_between(const Fabric& fabric, const std::string& from, const std::string& to) {
   for (size_t l = 0; l < fabric.links().size(); ++l)
-    if (fabric.nodes()[fabric.links()[l].from].name == from && fabric.nodes()[fabric.links()[l].to].name == to)
+    if (fabric.nodes()[fabric.links()[l].from].name == from &&
+        fabric.nodes()[fabric.links()[l].to].name == to)
       return static_cast<LinkId>(l);
   return kNone;
 }
@@ -105,9 +106,9 @@ TEST(Flow, PermutationRunsAtLineRate) {
 }
 
 TEST(Flow, ParkingLotIsMaxMinFair) {
-  // 0 -> 4 and 1 -> 5 share the one link up: a half each, and 6 -> 5 on the other leaf gets the half of the last
-  // link that 1 -> 5 leaves. With 7 -> 5 as well the last link is split in three, and 0 -> 4 gets two thirds of
-  // the link up.
+  // 0 -> 4 and 1 -> 5 share the one link up: a half each, and 6 -> 5 on the other leaf gets the half of the
+  // last link that 1 -> 5 leaves. With 7 -> 5 as well the last link is split in three, and 0 -> 4 gets two
+  // thirds of the link up.
   const Fabric fabric = leaf_spine({.ranks = 8, .down = 4, .spines = 1});
   const int64_t bytes = 4096 * 100;
   std::vector<Message> messages = {{.src = 0, .dst = 4, .bytes = bytes, .cookie = 1},
@@ -128,8 +129,9 @@ TEST(Flow, ParkingLotIsMaxMinFair) {
 TEST(Flow, FreedRateGoesToTheOthers) {
   // One of two flows into a link has half the bytes: done at 2 x its time alone, the other then has the link
   // for itself, and ends when all bytes are through.
-  const Played run = play(star(3), exact(),
-                       {{.src = 1, .dst = 0, .bytes = 40960, .cookie = 1}, {.src = 2, .dst = 0, .bytes = 81920, .cookie = 2}});
+  const Played run = play(
+      star(3), exact(),
+      {{.src = 1, .dst = 0, .bytes = 40960, .cookie = 1}, {.src = 2, .dst = 0, .bytes = 81920, .cookie = 2}});
   EXPECT_EQ(run.traffic.arrival(1), 2 * wire(40960) + 2 * kLatency);
   EXPECT_NEAR(static_cast<double>(run.traffic.arrival(2)),
               static_cast<double>(wire(40960) + wire(81920) + 2 * kLatency), 2);
@@ -141,10 +143,12 @@ TEST(Flow, WeightsOfClassesShareALink) {
   settings.num_classes = 2;
   settings.class_weights[1] = 3;
   const Played run = play(star(3), settings,
-                       {{.src = 1, .dst = 0, .bytes = 40960, .cookie = 1},
-                        {.src = 2, .dst = 0, .traffic_class = 1, .bytes = 40960, .cookie = 2}});
-  EXPECT_NEAR(static_cast<double>(run.traffic.arrival(2)), static_cast<double>(wire(40960)) * 4 / 3 + 2 * kLatency, 2);
-  EXPECT_NEAR(static_cast<double>(run.traffic.arrival(1)), static_cast<double>(2 * wire(40960) + 2 * kLatency), 2);
+                          {{.src = 1, .dst = 0, .bytes = 40960, .cookie = 1},
+                           {.src = 2, .dst = 0, .traffic_class = 1, .bytes = 40960, .cookie = 2}});
+  EXPECT_NEAR(static_cast<double>(run.traffic.arrival(2)),
+              static_cast<double>(wire(40960)) * 4 / 3 + 2 * kLatency, 2);
+  EXPECT_NEAR(static_cast<double>(run.traffic.arrival(1)),
+              static_cast<double>(2 * wire(40960) + 2 * kLatency), 2);
   const LinkUse& last = run.links[link_between(star(3), "switch", "gpu 0")];
   EXPECT_EQ(last.packet_bytes, 2 * wire(40960) / 20);
 }
@@ -164,8 +168,8 @@ TEST(Flow, UniformAllToAllMeetsTheBound) {
 }
 
 TEST(Flow, LoadsOfLinksAreThoseOfTheFabric) {
-  // Shares per link equal Fabric::loads() of the same bytes, on every kind of graph: merged and left-out links
-  // must come back in link_use().
+  // Shares per link equal Fabric::loads() of the same bytes, on every kind of graph: merged and left-out
+  // links must come back in link_use().
   for (const char* name : {"h100-cx7", "ep2048-dragonfly", "cloudmatrix384", "ub-mesh-pod"}) {
     const Fabric fabric =
         build_fabric(read_machine(std::string(PLUMB_SOURCE_DIR "/topologies/") + name + ".yaml", 4));
@@ -191,7 +195,8 @@ TEST(Flow, LoadsOfLinksAreThoseOfTheFabric) {
 TEST(Flow, LocalCopyTouchesNoLink) {
   FlowSettings settings;
   settings.local = {gigabytes_per_second(1000), nanoseconds(500)};
-  const Played run = play(star(2), settings, {{.src = 0, .dst = 0, .report_sent = true, .bytes = 1'000'000, .cookie = 1}});
+  const Played run =
+      play(star(2), settings, {{.src = 0, .dst = 0, .report_sent = true, .bytes = 1'000'000, .cookie = 1}});
   EXPECT_EQ(run.traffic.arrival(1), 1'000'000 + 500'000);  // 1 ps per byte
   EXPECT_EQ(run.traffic.sent.size(), 1u);
   EXPECT_EQ(run.counts.local_messages, 1);
@@ -231,7 +236,8 @@ TEST(Flow, MessageRateSpacesSmallMessages) {
 
 TEST(Flow, ChunksLandAtTheFlowsRate) {
   // Ten packets in chunks of four, as packets: after 4, 8 and 10 of them.
-  const Played run = play(star(2), {}, {{.src = 0, .dst = 1, .bytes = 40000, .chunk_packets = 4, .cookie = 1}});
+  const Played run =
+      play(star(2), {}, {{.src = 0, .dst = 1, .bytes = 40000, .chunk_packets = 4, .cookie = 1}});
   ASSERT_EQ(run.traffic.chunks.size(), 3u);
   EXPECT_EQ(run.traffic.chunks[0], (std::pair<int64_t, Ps>(16384, wire(16384) + 2 * kLatency)));
   EXPECT_EQ(run.traffic.chunks[1], (std::pair<int64_t, Ps>(32768, wire(32768) + 2 * kLatency)));
@@ -244,19 +250,19 @@ TEST(Flow, ChunksFollowChangesOfTheRate) {
   const Fabric fabric = star(2);
   const LinkId link = link_between(fabric, "gpu 0", "switch");
   const Played run = play(fabric, {}, {{.src = 0, .dst = 1, .bytes = 32768, .chunk_packets = 4}},
-                       {{.at = wire(16384), .kind = FaultKind::link_rate, .link = link, .factor = 0.5}});
+                          {{.at = wire(16384), .kind = FaultKind::link_rate, .link = link, .factor = 0.5}});
   ASSERT_EQ(run.traffic.chunks.size(), 2u);
   EXPECT_EQ(run.traffic.chunks[0].second, wire(16384) + 2 * kLatency);
   EXPECT_EQ(run.traffic.chunks[1].second, wire(16384) + 2 * (wire(32768) - wire(16384)) + 2 * kLatency);
 }
 
 TEST(Flow, SignalsWaitForTheirData) {
-  // A small signal beside its data shares the link and is through long before; it acts with the data. A fenced
-  // one leaves an acknowledgement later, and takes its own way.
+  // A small signal beside its data shares the link and is through long before; it acts with the data. A
+  // fenced one leaves an acknowledgement later, and takes its own way.
   for (Order order : {Order::racing, Order::counted, Order::fenced}) {
     const Played run = play(star(2), exact(),
-                         {{.src = 0, .dst = 1, .order = Order::data, .bytes = 1 << 20, .cookie = 1},
-                          {.src = 0, .dst = 1, .order = order, .bytes = 0, .cookie = 2}});
+                            {{.src = 0, .dst = 1, .order = Order::data, .bytes = 1 << 20, .cookie = 1},
+                             {.src = 0, .dst = 1, .order = order, .bytes = 0, .cookie = 2}});
     if (order == Order::fenced) {
       EXPECT_EQ(run.traffic.arrival(1), wire(1 << 20) + 2 * kLatency);
       EXPECT_EQ(run.traffic.arrival(2), run.traffic.arrival(1) + 2 * kLatency + 42 * 20 + 2 * kLatency);
@@ -272,16 +278,19 @@ TEST(Flow, SignalsWaitForTheirData) {
 TEST(Flow, SplitTakesTheLinksThatAreLeft) {
   // Four ranks send over two spines at line rate; with one spine gone from the start, half of that is left.
   const Fabric fabric = leaf_spine({.ranks = 4, .down = 2, .spines = 2});
-  const std::vector<Message> messages = {{.src = 0, .dst = 2, .bytes = 1 << 20}, {.src = 1, .dst = 3, .bytes = 1 << 20}};
+  const std::vector<Message> messages = {{.src = 0, .dst = 2, .bytes = 1 << 20},
+                                         {.src = 1, .dst = 3, .bytes = 1 << 20}};
   EXPECT_EQ(play(fabric, {}, messages).end, wire(1 << 20) + 4 * kLatency);
   const LinkId link = link_between(fabric, "leaf 0", "spine 1");
   const Played less = play(fabric, {}, messages, {{.at = 0, .kind = FaultKind::link_down, .link = link}});
   EXPECT_EQ(less.end, 2 * wire(1 << 20) + 4 * kLatency);
   EXPECT_EQ(less.links[link].packet_bytes, 0);
   // Down after half of the bytes, up again never: the other half takes twice its time.
-  const Played half = play(fabric, {}, messages, {{.at = wire(1 << 20) / 2, .kind = FaultKind::link_down, .link = link}});
+  const Played half =
+      play(fabric, {}, messages, {{.at = wire(1 << 20) / 2, .kind = FaultKind::link_down, .link = link}});
   EXPECT_NEAR(static_cast<double>(half.end), 1.5 * static_cast<double>(wire(1 << 20)) + 4 * kLatency, 2);
-  EXPECT_NEAR(static_cast<double>(half.links[link].packet_bytes), 0.5 * static_cast<double>(wire(1 << 20)) / 20, 1);
+  EXPECT_NEAR(static_cast<double>(half.links[link].packet_bytes),
+              0.5 * static_cast<double>(wire(1 << 20)) / 20, 1);
 }
 
 TEST(Flow, StalledFlowsGoOnWhenTheLinkIsBack) {
@@ -292,11 +301,12 @@ TEST(Flow, StalledFlowsGoOnWhenTheLinkIsBack) {
     FlowSettings settings;
     settings.networks[1].policy = policy;
     const Played run = play(fabric, settings, {{.src = 0, .dst = 2, .bytes = 1 << 20, .cookie = 1}},
-                         {{.at = off, .kind = FaultKind::link_down, .link = link},
-                          {.at = on, .kind = FaultKind::link_up, .link = link}});
+                            {{.at = off, .kind = FaultKind::link_down, .link = link},
+                             {.at = on, .kind = FaultKind::link_up, .link = link}});
     // Hashed flows find their way again when the tables are new: 10 us later.
     const Ps wait = on - off + (policy == FlowPolicy::hash ? 10'000'000 : 0);
-    EXPECT_NEAR(static_cast<double>(run.traffic.arrival(1)), static_cast<double>(wire(1 << 20) + 4 * kLatency + wait), 2);
+    EXPECT_NEAR(static_cast<double>(run.traffic.arrival(1)),
+                static_cast<double>(wire(1 << 20) + 4 * kLatency + wait), 2);
   }
 }
 
@@ -311,8 +321,10 @@ TEST(Flow, HashMovesAwayAfterTheDelay) {
   NodeId spine = kNone;
   for (size_t n = 0; n < fabric.nodes().size(); ++n)
     if (fabric.nodes()[n].name == (takes_first ? "spine 0" : "spine 1")) spine = static_cast<NodeId>(n);
-  const Played after = play(fabric, settings, message, {{.at = 5'000'000, .kind = FaultKind::switch_down, .node = spine}});
-  EXPECT_NEAR(static_cast<double>(after.traffic.arrival(1)), static_cast<double>(before.traffic.arrival(1) + 10'000'000), 2);
+  const Played after =
+      play(fabric, settings, message, {{.at = 5'000'000, .kind = FaultKind::switch_down, .node = spine}});
+  EXPECT_NEAR(static_cast<double>(after.traffic.arrival(1)),
+              static_cast<double>(before.traffic.arrival(1) + 10'000'000), 2);
 }
 
 TEST(Flow, StuckFlowsAreNamed) {
@@ -454,8 +466,7 @@ TEST(Flow, IncastBesideManyFlowsIsNotTooFast) {
     }
   } traffic;
   for (Rank r = 0; r < 32; ++r)
-    for (Rank step = 1; step < 32; ++step)
-      traffic.add({.src = r, .dst = (r + step) % 32, .bytes = 1 << 20});
+    for (Rank step = 1; step < 32; ++step) traffic.add({.src = r, .dst = (r + step) % 32, .bytes = 1 << 20});
   for (Rank r = 32; r < 48; ++r) traffic.add({.src = r, .dst = 63, .bytes = 65536, .cookie = 1});
   FlowNetwork network(fabric, {}, traffic);
   traffic.network = &network;
