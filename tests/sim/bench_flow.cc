@@ -176,14 +176,18 @@ void efficiency() {
                                    {"cloudmatrix384", {2, 4, 8}},
                                    {"ub-mesh-pod", {1, 2, 4}}};
   fmt::print(
-      "# How much longer packets take than flows: simulated time of a dispatch (top-8 at random, 7408 B "
-      "rows, one\n"
-      "# message per pair) as packets over that as flows. A row covers what lies between its runs; ratio is "
-      "the\n"
-      "# middle of their smallest and largest, spread half of the difference. Comments: packet / flow time.\n"
+      "# How much longer packets take than flows: simulated time of a dispatch (top-8 at random, rows of "
+      "7408 B,\n"
+      "# one message per pair; 128 and 1024 tokens per rank) as packets over that as flows. 32 queue pairs, "
+      "MTU\n"
+      "# 4096, one lane of 64 KiB or what a link needs; packets adaptive (split) or by flow (hash). A row "
+      "covers\n"
+      "# what lies between its runs; ratio is the middle of their smallest and largest, spread half of the\n"
+      "# difference. Comments: packet / flow time.\n"
       "# Measured by: build/dev/tests/sim/bench_flow --efficiency > "
       "topologies/fidelity/flow_efficiency.yaml\n"
-      "schema: plumb.flow_efficiency/1\nrows:\n");
+      "schema: plumb.flow_efficiency/1\n"
+      "rows:\n");
   for (const Plan& plan : plans)
     for (FlowPolicy policy : {FlowPolicy::split, FlowPolicy::hash}) {
       std::vector<Point> points;

@@ -58,8 +58,10 @@ TEST(FlowEfficiency, ShippedFileIsRead) {
       FlowEfficiency::load(PLUMB_SOURCE_DIR "/topologies/fidelity/flow_efficiency.yaml");
   EXPECT_GE(table.rows().size(), 10u);
   for (const EfficiencyRow& row : table.rows()) {
-    // Packets lose time where flows do not; a row below 0.9 would be a mistake in either network.
-    EXPECT_GT(row.ratio, 0.9) << row.kind;
+    // Packets lose time where flows do not. They may win where adaptive routing beats equal splitting: meshes
+    // and dragonflies. Whole factors would be a mistake in either network.
+    EXPECT_GT(row.ratio + row.spread, 0.9) << row.kind;
+    EXPECT_LT(row.ratio, 1.6) << row.kind;
     EXPECT_TRUE(table.efficiency(row.kind, row.policy, row.ranks.min, row.bytes_per_pair.max)) << row.kind;
   }
 }

@@ -192,6 +192,23 @@ TEST(Flow, LoadsOfLinksAreThoseOfTheFabric) {
   }
 }
 
+TEST(Flow, HashTakesThePathsOfPackets) {
+  // The same bytes on every link as packets that go by flow, headers included.
+  const Fabric fabric = leaf_spine({.ranks = 32});
+  PacketSettings settings = packet_settings();
+  settings.networks[1].policy = RoutePolicy::by_flow;
+  settings.seed = 17;
+  Dispatch fluid({.ranks = 32, .tokens = 16}), packets({.ranks = 32, .tokens = 16});
+  FlowNetwork flows(fabric, flow_settings(settings), fluid);
+  PacketNetwork network(fabric, settings, packets);
+  flows.wake_all();
+  network.wake_all();
+  flows.run();
+  network.run();
+  const std::vector<LinkUse> a = flows.link_use(), b = network.link_use();
+  for (size_t l = 0; l < a.size(); ++l) EXPECT_EQ(a[l].packet_bytes, b[l].packet_bytes) << l;
+}
+
 TEST(Flow, LocalCopyTouchesNoLink) {
   FlowSettings settings;
   settings.local = {gigabytes_per_second(1000), nanoseconds(500)};
