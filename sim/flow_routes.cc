@@ -352,8 +352,8 @@ FlowRoutes::Way FlowRoutes::find(const Message& message, std::vector<ResourceUse
   const Grouping& g = groupings_[network];
   const uint32_t index = g.of[message.src] * static_cast<uint32_t>(g.groups.size()) + g.of[message.dst];
   const Pair& pair = g.pairs[index];
-  const Channel* out = &g.out[0] + g.out_begin[message.src];
-  const Channel* in = &g.in[0] + g.in_begin[message.dst];
+  const Channel* out = g.out.data() + g.out_begin[message.src];
+  const Channel* in = g.in.data() + g.in_begin[message.dst];
   for (uint32_t i = pair.begin; i < pair.middle; ++i) {
     const Share& s = shares_[i];
     if (s.side == Side::inner) {
