@@ -12,6 +12,9 @@
 
 namespace plumb::sim {
 
+/// Which of `count` next hops a hash of the flow takes at a vertex: RoutePolicy::by_flow, in both fidelities.
+uint32_t choose_by_flow(const Message& message, uint64_t seed, Vertex at, uint32_t count);
+
 class Router {
  public:
   /// All three must outlive the router.
