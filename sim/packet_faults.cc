@@ -80,6 +80,8 @@ void PacketEngine::reroute() {
     source.gates |= uint64_t{1} << gate_of(channel);
     request(packet.packet, channel, packet.slot);
   }
+  for (uint32_t i = 0; i < sources_.size(); ++i)  // some had no way until now
+    if (sources_[i].ring != kNil) inject(i);
 }
 
 /// Takes the packets that wait for a channel out of its queues.

@@ -191,7 +191,9 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
     return_credits(p.in, end, static_cast<int32_t>(p.units));
   }
   p.in = id;
-  const bool is_there = port.to == static_cast<Vertex>(p.target) && (p.flags & kDetour) == 0;
+  // On a mesh even a detour may lead over the destination.
+  const Rank ends = (p.flags & kDetour) == 0 ? p.target : messages_[p.message].dst;
+  const bool is_there = port.to == static_cast<Vertex>(ends);
   const Ps moves = is_there ? end : now_ + static_cast<Ps>((uint64_t{port.head_delay} * p.bytes) >> 16);
   push(moves + port.latency, is_there ? EventKind::deliver : EventKind::arrive, packet);
   if ((port.waiting_lanes != 0 || wants_done(port.feeder)) && !port.has_done_event)

@@ -123,7 +123,8 @@ bool Router::consider_detour(Packet& p, Rank dst, Vertex at) {
   if (policy != RoutePolicy::valiant && policy != RoutePolicy::ugal) return false;
   if (table.is_last(at, p.target)) return false;  // neighbours at one switch
   const Rank via = table.member(random_below(table.num_groups()));
-  if (table.is_last(at, via) || table.group(via) == table.group(p.target) || table.hops(at, via) < 0)
+  if (at == static_cast<Vertex>(via) || table.is_last(at, via) || table.group(via) == table.group(p.target) ||
+      table.hops(at, via) < 0)
     return false;
   if (policy == RoutePolicy::ugal) {
     auto cost = [&](Rank rank, int32_t hops) {
