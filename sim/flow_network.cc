@@ -5,15 +5,19 @@
 
 namespace plumb::sim {
 
+FlowPolicy flow_policy(RoutePolicy policy) {
+  const bool is_fixed = policy == RoutePolicy::by_destination || policy == RoutePolicy::by_flow;
+  return is_fixed ? FlowPolicy::hash : FlowPolicy::split;
+}
+
 FlowSettings flow_settings(const PacketSettings& settings) {
   FlowSettings result;
   for (size_t n = 0; n < 2; ++n) {
     const NetworkSettings& from = settings.networks[n];
-    const bool is_fixed = from.policy == RoutePolicy::by_destination || from.policy == RoutePolicy::by_flow;
     result.networks[n] = {.mtu_bytes = from.mtu_bytes,
                           .first_header_bytes = from.first_header_bytes,
                           .next_header_bytes = from.next_header_bytes,
-                          .policy = is_fixed ? FlowPolicy::hash : FlowPolicy::split,
+                          .policy = flow_policy(from.policy),
                           .injection = from.injection};
   }
   result.num_classes = settings.num_classes;

@@ -41,7 +41,9 @@ struct FlowSettings {
   const FlowNetworkSettings& network(Link link) const { return networks[link == Link::scale_out ? 1 : 0]; }
 };
 
-/// The same network as flows: policies that keep a flow on one path become hash, the others split.
+/// Policies that keep a flow on one path become hash, the others split.
+FlowPolicy flow_policy(RoutePolicy policy);
+/// The same network as flows.
 FlowSettings flow_settings(const PacketSettings& settings);
 
 struct FlowCounts {

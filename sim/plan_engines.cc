@@ -12,6 +12,7 @@ void PlanPlayer::prepare_engines() {
   const detail::PlanWork work = detail::measure(plan_, machine_, fabric_, costs_);
   pipelines_ = detail::find_pipelines(work);
   starts_ = detail::pipeline_starts(plan_, work, pipelines_, costs_);
+  leave_out_hidden_latency(work);
   rates_ = detail::phase_rates(plan_, machine_, costs_);
   pipeline_of_.resize(plan_.phases().size());
   for (size_t i = 0; i < pipelines_.size(); ++i)
@@ -34,6 +35,22 @@ void PlanPlayer::prepare_engines() {
     const double cost = (is_out ? costs_.scale_out_barrier : costs_.scale_up_barrier).value.value;
     barrier_costs_.push_back(
         barrier.members < 2 ? 0 : to_ps({std::max(cost, least[detail::network_index(barrier.link)])}));
+  }
+}
+
+/// Fixed times were fitted with the latency of paths in them that are not on `fill_links`; here the network
+/// adds it.
+void PlanPlayer::leave_out_hidden_latency(const detail::PlanWork& work) {
+  for (size_t i = 0; i < pipelines_.size(); ++i) {
+    double hidden = 0;
+    for (const Link link : {Link::scale_up, Link::scale_out}) {
+      if (std::count(costs_.fill_links.begin(), costs_.fill_links.end(), link) > 0) continue;
+      double longest = 0;
+      for (const PhaseId p : pipelines_[i])
+        longest = std::max(longest, work.longest_latency[p][detail::network_index(link)]);
+      hidden += longest;
+    }
+    starts_[i].wait = std::max(0.0, starts_[i].wait - hidden);
   }
 }
 

@@ -76,6 +76,7 @@ class PlanPlayer final : public Traffic {
 
   // plan_engines.cc
   void prepare_engines();
+  void leave_out_hidden_latency(const detail::PlanWork& work);
   double chunk_seconds(EngineKind kind, const Op& o, const OpState& s, int32_t chunk) const;
   bool uses(EngineKind kind, const Op& o) const;
   std::optional<EngineKind> first_engine(const Op& o) const;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "model/error.h"
+#include "sim/flow_network.h"
 #include "sim/packet_network.h"
 #include "sim/plan_player.h"
 
@@ -52,7 +53,8 @@ LinkId find_link(const Fabric& fabric, const std::string& name) {
   fail_usage(
       "sim: the machine has no link '{}'; one is '{}' (plumb topo MACHINE A B prints those between two "
       "ranks)",
-      name, fabric.links().empty() ? "" : name_of_link(fabric, static_cast<LinkId>(fabric.links().size()) - 1));
+      name,
+      fabric.links().empty() ? "" : name_of_link(fabric, static_cast<LinkId>(fabric.links().size()) - 1));
 }
 
 NodeId find_node(const Fabric& fabric, const std::string& name) {
@@ -142,13 +144,14 @@ std::string bottleneck(const PlanPlayer& player, const Fabric& fabric, const std
 }
 
 std::string describe(const SimOptions& options, const PacketSettings& settings, const Costs& costs) {
+  const std::string start =
+      fmt::format("fidelity {}; routing {}; costs {}; seed {}", to_string(options.fidelity),
+                  to_string(options.routing[1]), costs.name.empty() ? "none" : costs.name, options.seed);
+  if (options.fidelity == Fidelity::flow) return start;
   static constexpr std::array<const char*, 4> kCongestion = {"off", "infiniband", "dcqcn", "caqm"};
-  return fmt::format(
-      "fidelity {}; packets of {}; routing {}; congestion control {}; {} lanes; seed {}; costs {}",
-      to_string(options.fidelity),
-      options.packet_per_row ? "one row" : fmt::format("{} B", settings.networks[1].mtu_bytes),
-      to_string(options.routing[1]), kCongestion[static_cast<size_t>(options.congestion.kind)],
-      settings.lanes.count, options.seed, costs.name.empty() ? "none" : costs.name);
+  return fmt::format("{}; packets of {}; congestion control {}; {} lanes", start,
+                     options.packet_per_row ? "one row" : fmt::format("{} B", settings.networks[1].mtu_bytes),
+                     kCongestion[static_cast<size_t>(options.congestion.kind)], settings.lanes.count);
 }
 
 void fill_spans(Trace& trace, const Plan& plan, const PlanPlayer& player) {
@@ -222,7 +225,15 @@ Trace SimExecutor::run(const Plan& plan) {
   PlanPlayer player(plan, machine_, fabric_, costs_, options_);
   const Fabric fabric = fabric_.with_rates(usable(costs_.scale_up_share, settings.networks[0]),
                                            usable(costs_.scale_out_share, settings.networks[1]));
-  auto network = std::make_unique<PacketNetwork>(fabric, settings, player);
+  std::unique_ptr<Network> network;
+  const PacketNetwork* packets = nullptr;
+  if (options_.fidelity == Fidelity::packet) {
+    auto made = std::make_unique<PacketNetwork>(fabric, settings, player);
+    packets = made.get();
+    network = std::move(made);
+  } else {
+    network = std::make_unique<FlowNetwork>(fabric, flow_settings(settings), player);
+  }
   for (const SimEvent& event : options_.events)
     if (event.rank == kNone) network->add_fault(fault_of(event, fabric));
   player.start(*network);
@@ -232,8 +243,10 @@ Trace SimExecutor::run(const Plan& plan) {
 
   report_ = {};
   report_.end = player.last_end();
-  report_.counts = network->counts();
-  report_.lanes = network->lane_use();
+  if (packets != nullptr) {
+    report_.counts = packets->counts();
+    report_.lanes = packets->lane_use();
+  }
   report_.links = network->link_use();
   report_.timeline = sampler.finish(report_.links, report_.end);
   report_.waits = player.waits();

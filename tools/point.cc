@@ -73,8 +73,7 @@ Outcome run_executor(const Context& c, const Plan& plan, const std::string& name
     return {AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan), {}};
   if (name == "sim") return run_sim(c, plan);
   if (name == "cuda") return {run_cuda(c.experiment, c.routing, plan), {}};
-  throw Error(ErrorKind::usage,
-              fmt::format("'{}' is no executor; allowed: host, analytic, sim, cuda", name));
+  throw Error(ErrorKind::usage, fmt::format("'{}' is no executor; allowed: host, analytic, sim, cuda", name));
 }
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }

@@ -7,6 +7,8 @@
 #include <cstdio>
 
 #include "model/error.h"
+#include "sim/flow_efficiency.h"
+#include "sim/flow_network.h"
 #include "sim/sim_executor.h"
 #include "tools/output.h"
 #include "tools/report.h"
@@ -41,6 +43,21 @@ void write_files(const RunSights& run, const PointOptions& options) {
   write_file(start + "report.html", report_page(run));
 }
 
+/// What measured runs of both fidelities say of a flow run like this.
+Json efficiency_json(const Experiment& e, const Plan& plan) {
+  int64_t pairs = 0, bytes = 0;
+  for (const Op& op : plan.ops()) {
+    if (op.link == Link::local || op.bytes == 0) continue;
+    ++pairs;
+    bytes += op.bytes;
+  }
+  const auto table = sim::FlowEfficiency::load(shipped_file("topologies/fidelity/flow_efficiency.yaml"));
+  const auto found = table.efficiency(e.machine.name, sim::flow_policy(e.sim.routing[1]), e.shape.ranks,
+                                      pairs > 0 ? bytes / pairs : 0);
+  if (!found) return {{"calibrated", false}};
+  return {{"calibrated", true}, {"packet_over_flow", found->ratio}, {"spread", found->spread}};
+}
+
 }  // namespace
 
 SimulatedRun run_simulated(const Experiment& e, const Fabric& fabric, const Plan& plan,
@@ -61,6 +78,20 @@ SimulatedRun run_simulated(const Experiment& e, const Fabric& fabric, const Plan
   }
   const std::vector<WaitFinding> findings = findings_of(report);
   run.json = sim_json(fabric, report, findings);
+  if (e.sim.fidelity == Fidelity::flow) {
+    run.json["efficiency"] = efficiency_json(e, plan);
+    const Json& known = run.json["efficiency"];
+    run.trace.header.note +=
+        known["calibrated"].get<bool>()
+            ? fmt::format("; packets took {:.2f} +- {:.2f} times as long in measured runs of this kind",
+                          known["packet_over_flow"].get<double>(), known["spread"].get<double>())
+            : "; outside the calibrated range: how packets would differ is not known";
+    if (!known["calibrated"].get<bool>())
+      std::fprintf(
+          stderr,
+          "plumb: warning: %s: flow fidelity outside the calibrated range; run some points as packets\n",
+          title.c_str());
+  }
   write_files({title, run.trace, fabric, report, findings}, options);
   return run;
 }
