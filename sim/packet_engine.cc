@@ -19,9 +19,8 @@ constexpr int64_t kDefaultBuffer =
 constexpr int64_t kDefaultCreditUnit = 64;
 constexpr double kEventsPerBucket = 8;                               // measured
 constexpr std::array<size_t, 5> kPrefetchAhead = {15, 12, 9, 6, 3};  // events, step by step; measured
-constexpr uint32_t kPrefetchLanes = 4;
-constexpr int64_t kCacheBytes =
-    192 << 10;                 // of ports and lanes; smaller networks lose by prefetching; measured
+constexpr uint32_t kPrefetchLanes = 4;      // of a port: more would be too much to ask for at once
+constexpr int64_t kCacheBytes = 384 << 10;  // smaller ports and lanes lose by prefetching; measured
 constexpr int32_t kBits = 64;  // of the masks over the lanes and over the channels of an endpoint
 
 }  // namespace
