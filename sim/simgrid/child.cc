@@ -78,8 +78,9 @@ std::string run_in_child(const std::function<std::string()>& body) {
     throw Error(ErrorKind::environment,
                 fmt::format("a simulation process ended by signal {}", WTERMSIG(status)));
   if (answer.empty())
-    throw Error(ErrorKind::environment,
-                fmt::format("a simulation process ended without an answer, exit code {}", WEXITSTATUS(status)));
+    throw Error(
+        ErrorKind::environment,
+        fmt::format("a simulation process ended without an answer, exit code {}", WEXITSTATUS(status)));
   if (answer[0] == kError) throw Error(static_cast<ErrorKind>(answer[1]), answer.substr(2));
   if (answer[0] == kOther) throw Error(ErrorKind::environment, answer.substr(1));
   return answer.substr(1);

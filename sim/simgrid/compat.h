@@ -6,10 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include <simgrid/s4u.hpp>
+// These need what s4u.hpp includes.
+#include <simgrid/version.h>
 #include <simgrid/kernel/Timer.hpp>
 #include <simgrid/kernel/resource/Model.hpp>
-#include <simgrid/s4u.hpp>
-#include <simgrid/version.h>
 
 namespace plumb::sim::compat {
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "model/error.h"
@@ -20,8 +21,8 @@ Ps saturating_ps(double seconds) {
 
 class FabricModel::Hook final : public simgrid::kernel::resource::Model {
  public:
-  Hook(Network& network, FabricModelSettings settings, std::function<void()> on_stop)
-      : Model("plumb"), network_(&network), settings_(settings), on_stop_(std::move(on_stop)) {}
+  Hook(const std::string& name, Network& network, FabricModelSettings settings, std::function<void()> on_stop)
+      : Model(name), network_(&network), settings_(settings), on_stop_(std::move(on_stop)) {}
 
   bool next_occurring_event_is_idempotent() override { return network_ == nullptr; }
   double next_occurring_event(double limit) override;
@@ -73,8 +74,8 @@ double FabricModel::Hook::next_occurring_event(double limit) {
   return limit < 0 ? stop : std::min(limit, stop);
 }
 
-/// SimGrid does not say when its next profile event is as long as no other date bounds the turn, and would end
-/// the run though the network goes on. A timer is such a date: set it and ask for a turn of no length.
+/// SimGrid does not say when its next profile event is as long as no other date bounds the turn, and would
+/// end the run though the network goes on. A timer is such a date: set it and ask for a turn of no length.
 double FabricModel::Hook::open_step() {
   if (settings_.ends_with_actors && s4u::Engine::get_instance()->get_actor_count() == 0) return -1;
   const Ps now = saturating_ps(s4u::Engine::get_clock());
@@ -137,11 +138,15 @@ void FabricModel::Hook::detach() {
 FabricModel::FabricModel(Network& network, FabricModelSettings settings, std::function<void()> on_stop) {
   if (!s4u::Engine::has_instance()) fail_usage("a network needs SimGrid's engine first");
   if (settings.quantum < 1) fail_usage("a quantum of {} ps, allowed is 1 or more", settings.quantum);
-  for (auto* model : s4u::Engine::get_instance()->get_all_models())
+  int32_t earlier = 0;
+  for (auto* model : s4u::Engine::get_instance()->get_all_models()) {
     if (!model->next_occurring_event_is_idempotent())
       fail_usage("the engine already has the model '{}', which moves on its own; only one such is possible",
                  model->get_name());
-  hook_ = std::make_shared<Hook>(network, settings, std::move(on_stop));
+    if (dynamic_cast<Hook*>(model) != nullptr) ++earlier;  // detached ones; names must differ
+  }
+  hook_ =
+      std::make_shared<Hook>(fmt::format("plumb network {}", earlier), network, settings, std::move(on_stop));
   s4u::Engine::get_instance()->add_model(hook_);
 }
 

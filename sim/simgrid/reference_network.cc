@@ -99,13 +99,13 @@ std::vector<Path> paths_of(const Fabric& fabric, const ReferenceFlow& flow, int3
 
 std::vector<std::string> reference_keys() {
   return {
-      "network/model:CM02",             // no TCP start-up
-      "network/crosstraffic:0",         // acknowledgements take nothing of the other direction
-      "network/latency-factor:1",       // 13.01 in SimGrid's default model
-      "network/bandwidth-factor:1",     // 0.97 there
-      "network/weight-S:0",             // no penalty per hop
-      "network/TCP-gamma:0",            // no window
-      "network/loopback-bw:1e15",       // never used: flows to oneself are not given to SimGrid
+      "network/model:CM02",               // no TCP start-up
+      "network/crosstraffic:0",           // acknowledgements take nothing of the other direction
+      "network/latency-factor:1",         // 13.01 in SimGrid's default model
+      "network/bandwidth-factor:1",       // 0.97 there
+      "network/weight-S:0",               // no penalty per hop
+      "network/TCP-gamma:0",              // no window
+      "network/loopback-bw:1e15",         // never used: flows to oneself are not given to SimGrid
       compat::timing_precision("1e-12"),  // default: 1 ns, as long as a packet
   };
 }
@@ -122,10 +122,11 @@ Seconds check_reference_network(const std::vector<std::string>& keys) {
   if (!(std::abs(end - kRight) <= 1e-3 * kRight)) {
     std::string list;
     for (const std::string& key : used) list += ' ' + key;
-    throw Error(ErrorKind::environment,
-                fmt::format("SimGrid's network fails its self-check: 1 MB over 50 GB/s and 1 us takes {:.2f} us "
-                            "instead of 21.00 us +- 0.1 %, with{}",
-                            end * 1e6, list));
+    throw Error(
+        ErrorKind::environment,
+        fmt::format("SimGrid's network fails its self-check: 1 MB over 50 GB/s and 1 us takes {:.2f} us "
+                    "instead of 21.00 us +- 0.1 %, with{}",
+                    end * 1e6, list));
   }
   return {end};
 }
@@ -156,9 +157,10 @@ std::vector<Seconds> run_reference_network(const Fabric& fabric, std::span<const
       if (std::llround(part.bytes) > 0) parts.push_back(std::move(part));
     }
     if (parts.size() > kMaxReferenceFlows)
-      fail_usage("reference network: more than {} flows; SimGrid's own network is for small cases, use packets "
-                 "or flows of plumb::sim",
-                 kMaxReferenceFlows);
+      fail_usage(
+          "reference network: more than {} flows; SimGrid's own network is for small cases, use packets "
+          "or flows of plumb::sim",
+          kMaxReferenceFlows);
   }
   check_reference_network(keys);
   const std::vector<double> dates = run_apart(rates, parts, keys);

@@ -27,7 +27,7 @@ struct Session::Waiter {
 struct Session::Queue {
   struct Item {
     uint32_t transfer = 0;
-    Send one{};                        // without `next`
+    Send one{};                         // without `next`
     std::function<bool(Send&)> next{};  // of a list
   };
   std::vector<Item> items;
@@ -57,7 +57,7 @@ struct Session::State {
   Rank src = 0;
   bool report_sent = false;
   bool all_started = false;
-  int64_t unsent = 0;    // started; counted with report_sent only
+  int64_t unsent = 0;     // started; counted with report_sent only
   int64_t under_way = 0;  // started and not landed
   Waiter* waiters = nullptr;
 
@@ -201,9 +201,8 @@ void Session::wake(Waiter*& list, const Claim& is_met) {
 void Session::settle(uint32_t index) {
   State& state = transfers_[index];
   if (!state.all_started) return;
-  wake(state.waiters, [&](const Waiter& w) {
-    return w.what == Waiter::For::sent ? state.is_sent() : state.is_landed();
-  });
+  wake(state.waiters,
+       [&](const Waiter& w) { return w.what == Waiter::For::sent ? state.is_sent() : state.is_landed(); });
   if (!state.is_sent() || !state.is_landed()) return;
   const uint32_t generation = state.generation + 1;
   state = {};
@@ -318,8 +317,8 @@ std::string Session::describe_waits() const {
     text += '\n';
   }
   if (network_ == nullptr || network_->messages_under_way() == 0) return text;
-  return text +
-         fmt::format("{} messages are under way\n{}", network_->messages_under_way(), network_->stuck_report());
+  return text + fmt::format("{} messages are under way\n{}", network_->messages_under_way(),
+                            network_->stuck_report());
 }
 
 }  // namespace plumb::sim

@@ -65,8 +65,8 @@ struct Arrived {
 ///   simulation.run();
 ///
 /// A wait costs one wake of its actor when all of it has come, never one per message. Memory grows with sends
-/// not yet started, transfers under way and (rank, tag) pairs in use. Actors must run one at a time (SimGrid's
-/// default, contexts/nthreads:1).
+/// not yet started, transfers under way and (rank, tag) pairs in use. Actors must run one at a time
+/// (SimGrid's default, contexts/nthreads:1).
 class Session final : public Traffic {
  public:
   explicit Session(Rank ranks, int32_t num_classes = 1);
@@ -125,8 +125,8 @@ class Session final : public Traffic {
   std::vector<std::vector<Counter>> counters_;  // [ranks], by tag
   std::vector<State> transfers_;
   std::vector<uint32_t> free_transfers_;
-  std::vector<Waiter*> waiting_;   // one per blocked actor
-  std::vector<Waiter*> ready_;     // of these, whose wait is over at the model's stop
+  std::vector<Waiter*> waiting_;  // one per blocked actor
+  std::vector<Waiter*> ready_;    // of these, whose wait is over at the model's stop
   std::function<void(const Message&, uint32_t, Ps)> listener_;
 };
 

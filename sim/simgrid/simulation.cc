@@ -45,7 +45,8 @@ struct Simulation::Parts {
 void Simulation::Parts::note_deadlock() {
   for (const s4u::ActorPtr& actor : s4u::Engine::get_instance()->get_all_actors())
     if (!actor->is_daemon())
-      stuck += fmt::format("actor '{}' on {} waits for ever\n", actor->get_name(), actor->get_host()->get_name());
+      stuck +=
+          fmt::format("actor '{}' on {} waits for ever\n", actor->get_name(), actor->get_host()->get_name());
   if (!stuck.empty()) stuck += reports();
 }
 
@@ -115,7 +116,8 @@ RunningKernel Simulation::start(Rank rank, const Kernel& kernel) {
   }
   if (kernel.hbm_bytes > 0) {
     s4u::Disk* disk = hbm(rank);
-    if (disk == nullptr) fail_usage("a kernel moves {} bytes of HBM, which is not modelled", kernel.hbm_bytes);
+    if (disk == nullptr)
+      fail_usage("a kernel moves {} bytes of HBM, which is not modelled", kernel.hbm_bytes);
     running.parts_->activities.push_back(disk->read_async(static_cast<sg_size_t>(kernel.hbm_bytes)));
   }
   return running;
@@ -136,7 +138,7 @@ void Simulation::run() {
   if (wrong.empty()) wrong = parts_->reports();
   if (!wrong.empty())
     throw Error(ErrorKind::mismatch,
-                fmt::format("the simulation stopped at {:.6f} us before all was done\n{}",
+                fmt::format("the simulation stopped before all was done, at {:.6f} us\n{}",
                             s4u::Engine::get_clock() * 1e6, wrong));
 }
 

@@ -1,5 +1,5 @@
-// A SimGrid platform of ranks: a GPU is a host with one core per SM and a disk for its memory (HBM); actors run
-// on it. Includes nothing of SimGrid.
+// A SimGrid platform of ranks: a GPU is a host with one core per SM and a disk for its memory (HBM); actors
+// run on it. Includes nothing of SimGrid.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct GpuSettings {
 /// Work of a GPU. It ends when its SM time and its memory traffic have both ended; either takes longer when
 /// others share the SMs or the memory.
 struct Kernel {
-  int32_t sms = 1;       // that it runs on
-  Seconds time{};        // with these SMs to itself
+  int32_t sms = 1;        // that it runs on
+  Seconds time{};         // with these SMs to itself
   int64_t hbm_bytes = 0;  // read and written, evenly over its time
 };
 

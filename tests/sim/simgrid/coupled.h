@@ -64,8 +64,8 @@ inline std::string play(const Scenario& scenario, const std::function<void(Netwo
   for (size_t i = 0; i < scenario.timers.size(); ++i)
     network.call_at(scenario.timers[i], static_cast<uint32_t>(i));
   run(network);
-  return traffic.text + fmt::format("{} events, {} under way\n", network.counts().events,
-                                    network.messages_under_way());
+  return traffic.text +
+         fmt::format("{} events, {} under way\n", network.counts().events, network.messages_under_way());
 }
 
 inline std::string play_alone(const Scenario& scenario) {

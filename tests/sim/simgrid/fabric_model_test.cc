@@ -126,26 +126,28 @@ void add_ghost(Simulation& simulation, const char* profile) {
 
 /// One 2 MB message over two links of 50 GB/s; the second is down as the ghost's profile says. Returns the
 /// signals and the arrival.
-std::string run_with_profile(const char* profile, FabricModelSettings settings) {
+std::string run_with_profile(const char* profile, FabricModelSettings settings, Seconds reroute_delay = {1}) {
   return run_in_child([&] {
     Scenario s{.fabric = star(2)};
-    s.settings.reroute_delay = {1};
+    s.settings.reroute_delay = reroute_delay;
     s.messages = {{.src = 0, .dst = 1, .bytes = 2'000'000, .cookie = 1}};
     std::string signals;
     const LinkId down = link_between(s.fabric, "switch", "gpu 1");
-    return play(s, [&](Network& network) {
-             Simulation simulation(1, {});
-             const FabricModel model(network, settings);
-             add_ghost(simulation, profile);
-             compat::on_link_state([&](const s4u::Link& link) {
-               signals += fmt::format("{} at {}, network at or before: {}\n", link.is_on() ? "on" : "off",
-                                      model.clock(), network.now() <= model.clock());
-               network.add_fault({.at = model.clock(),
-                                  .kind = link.is_on() ? FaultKind::link_up : FaultKind::link_down,
-                                  .link = down});
-             });
-             simulation.run();
-           }) +
+    return play(s,
+                [&](Network& network) {
+                  Simulation simulation(1, {});
+                  const FabricModel model(network, settings);
+                  add_ghost(simulation, profile);
+                  compat::on_link_state([&](const s4u::Link& link) {
+                    signals +=
+                        fmt::format("{} at {}, network at or before: {}\n", link.is_on() ? "on" : "off",
+                                    model.clock(), network.now() <= model.clock());
+                    network.add_fault({.at = model.clock(),
+                                       .kind = link.is_on() ? FaultKind::link_up : FaultKind::link_down,
+                                       .link = down});
+                  });
+                  simulation.run();
+                }) +
            signals;
   });
 }
@@ -168,13 +170,15 @@ TEST(FabricModel, ProfileEventsComeOnTheirDateInOpenSteps) {
 }
 
 TEST(FabricModel, StuckNetworkWaitsForARepairByAProfile) {
-  // The outage outlives every packet on the way: no event, no action of SimGrid, only a profile event to come.
+  // The outage outlives every packet on the way and the new tables: no event, no action of SimGrid, only a
+  // profile event to come.
   const char* profile = "5e-6 0\n2e-3 1\n";
-  const std::string text = run_with_profile(profile, {.keep_alive = 3'000'000'000});
+  const std::string text = run_with_profile(profile, {.keep_alive = 3'000'000'000}, microseconds(1));
   EXPECT_NE(text.find("on at 2000000000"), std::string::npos) << text;
   EXPECT_NE(text.find("0 under way"), std::string::npos) << text;
   // Without, SimGrid stops: said by who drives it (Session, or the plan player), not silently right.
-  EXPECT_NE(run_with_profile(profile, {}).find("1 under way"), std::string::npos);
+  const std::string stopped = run_with_profile(profile, {}, microseconds(1));
+  EXPECT_NE(stopped.find("1 under way"), std::string::npos) << stopped;
 }
 
 /// What constructing a model throws.
@@ -201,7 +205,8 @@ TEST(FabricModel, OneModelPerEngine) {
   EXPECT_EQ(text,
             "a network needs SimGrid's engine first\n"
             "none\n"
-            "the engine already has the model 'plumb', which moves on its own; only one such is possible");
+            "the engine already has the model 'plumb network 1', which moves on its own; only one such is "
+            "possible");
 }
 
 TEST(FabricModel, ErrorsOfTheTrafficLeaveTheRun) {

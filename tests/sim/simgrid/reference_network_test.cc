@@ -17,7 +17,8 @@ TEST(ReferenceNetwork, IncastSharesOneLink) {
   // 7 x 1 MB through 50 GB/s, after 2 x 300 ns: 140.6 us each.
   std::vector<ReferenceFlow> flows;
   for (Rank r = 1; r < 8; ++r) flows.push_back({.src = r, .dst = 0, .bytes = 1'000'000});
-  for (Seconds end : run_reference_network(star(8), flows)) EXPECT_NEAR(end.value, 140.6e-6, 140.6e-6 * kExact);
+  for (Seconds end : run_reference_network(star(8), flows))
+    EXPECT_NEAR(end.value, 140.6e-6, 140.6e-6 * kExact);
 }
 
 TEST(ReferenceNetwork, MaxMinSharesFollowStartsAndEnds) {
@@ -82,9 +83,10 @@ TEST(ReferenceNetwork, RefusesWhatMakesNoSense) {
   EXPECT_EQ(refusal({{.src = 0, .dst = 1, .bytes = -1}}), "reference network: a flow of -1 bytes at 0 s");
   EXPECT_EQ(refusal({{.src = 1, .dst = 1, .bytes = 1}}),
             "reference network: rank 1 sends to itself, and no local rate is given");
-  EXPECT_EQ(refusal(std::vector<ReferenceFlow>(1001, {.src = 0, .dst = 1, .bytes = 1})),
-            "reference network: more than 1000 flows; SimGrid's own network is for small cases, use packets or "
-            "flows of plumb::sim");
+  EXPECT_EQ(
+      refusal(std::vector<ReferenceFlow>(1001, {.src = 0, .dst = 1, .bytes = 1})),
+      "reference network: more than 1000 flows; SimGrid's own network is for small cases, use packets or "
+      "flows of plumb::sim");
   EXPECT_EQ(refusal({}, {.paths = 0}), "reference network: 0 paths per flow");
 }
 

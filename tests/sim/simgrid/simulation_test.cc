@@ -52,19 +52,19 @@ TEST(Kernel, SharesSmsByTheirNumber) {
 }
 
 TEST(Kernel, SharesTheMemory) {
-  // 30 MB and 15 MB at 3 TB/s: 1.5 TB/s each until the second one is done after 10 us; the first one has 15 MB
-  // left, 5 us. Its SM time of 12 us is hidden.
+  // 30 MB and 15 MB at 3 TB/s: 1.5 TB/s each until the second one is done after 10 us; the first one has 15
+  // MB left, 5 us. Its SM time of 12 us is hidden.
   EXPECT_EQ(ends_of({{.sms = 64, .time = microseconds(12), .hbm_bytes = 30'000'000},
                      {.sms = 64, .time = microseconds(1), .hbm_bytes = 15'000'000}}),
             (std::vector<int64_t>{15'000, 10'000}));
 }
 
 TEST(Kernel, OverlapsWithCommunication) {
-  // A GEMM of 200 us on 108 SMs beside a send of 4 chunks: each is copied in 5 us by 24 SMs and 65536 B go out
-  // in 16 packets, (65536 + 42 + 15 x 26) x 20 ps = 1.31936 us, while the next one is copied. The last
+  // A GEMM of 200 us on 108 SMs beside a send of 4 chunks: each is copied in 5 us by 24 SMs and 65536 B go
+  // out in 16 packets, (65536 + 42 + 15 x 26) x 20 ps = 1.31936 us, while the next one is copied. The last
   // lands 20 us + 1.31936 us + 2 x 300 ns after the start; the GEMM is not disturbed. With 132 SMs for the
-  // GEMM, both slow down by 156 / 132 while they overlap: the copies take 20 x 156 / 132 = 23.636 us, the GEMM
-  // 200 us + 23.636 us x (1 - 132 / 156) = 203.636 us.
+  // GEMM, both slow down by 156 / 132 while they overlap: the copies take 20 x 156 / 132 = 23.636 us, the
+  // GEMM 200 us + 23.636 us x (1 - 132 / 156) = 203.636 us.
   for (int32_t sms : {108, 132}) {
     const std::string text = run_in_child([&] {
       const Fabric fabric = star(2);
