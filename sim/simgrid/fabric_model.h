@@ -28,8 +28,8 @@ struct FabricModelSettings {
 class FabricModel {
  public:
   /// `on_stop` runs in SimGrid's kernel once the engine's clock has reached a requested stop; it may wake
-  /// actors. `network` must outlive this. Throws Error(usage) without an engine, and beside another model
-  /// that is not idempotent (two of them cannot keep together: each runs ahead of the other).
+  /// actors. `network` must exist as long as SimGrid runs. Throws Error(usage) without an engine, and beside
+  /// another model that is not idempotent (two of them cannot keep together: each runs ahead of the other).
   explicit FabricModel(Network& network, FabricModelSettings settings = {},
                        std::function<void()> on_stop = {});
   ~FabricModel();

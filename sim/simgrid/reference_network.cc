@@ -106,7 +106,7 @@ std::vector<std::string> reference_keys() {
       "network/weight-S:0",               // no penalty per hop
       "network/TCP-gamma:0",              // no window
       "network/loopback-bw:1e15",         // never used: flows to oneself are not given to SimGrid
-      compat::timing_precision("1e-12"),  // default: 1 ns, as long as a packet
+      compat::timing_precision("1e-12"),  // default: 1 ns, as long as a small packet
   };
 }
 

@@ -47,9 +47,15 @@ struct Session::Counter {
   uint32_t tag = 0;
   int64_t messages = 0;
   int64_t bytes = 0;
+  int64_t least_messages = 0;  // nobody waits for fewer: spares a look at the waiters' stacks, which costs
+  int64_t least_bytes = 0;     // a cache miss per message
   Waiter* waiters = nullptr;
 
   bool meets(const Expect& expect) const { return messages >= expect.messages && bytes >= expect.bytes; }
+  void expect_at_least(const Expect& expect) {
+    least_messages = waiters == nullptr ? expect.messages : std::min(least_messages, expect.messages);
+    least_bytes = waiters == nullptr ? expect.bytes : std::min(least_bytes, expect.bytes);
+  }
 };
 
 struct Session::State {
@@ -97,23 +103,20 @@ Session::Queue& Session::queue(Rank src, Link network, uint8_t traffic_class) {
 Transfer Session::send(Rank src, const Send& what, bool report_sent) {
   if (what.dst < 0 || what.dst >= ranks_ || what.bytes < 0)
     fail_usage("rank {} sends {} bytes to rank {} of {}", src, what.bytes, what.dst, ranks_);
-  Queue& waiting = queue(src, what.network, what.traffic_class);
-  const Transfer transfer = start(src, {what.network, what.traffic_class, report_sent, nullptr});
-  waiting.items.push_back({transfer.index, what, nullptr});
-  return transfer;
+  const uint32_t index = open(src, report_sent);
+  queue(src, what.network, what.traffic_class).items.push_back({index, what, nullptr});
+  return announce(index, what.network, what.traffic_class);
 }
 
 Transfer Session::send(Rank src, SendList list) {
   if (!list.next) fail_usage("rank {} sends a list without a function that makes its messages", src);
-  Queue& waiting = queue(src, list.network, list.traffic_class);
-  auto make = std::move(list.next);
-  const Transfer transfer = start(src, std::move(list));
-  waiting.items.push_back({transfer.index, {}, std::move(make)});
-  return transfer;
+  const uint32_t index = open(src, list.report_sent);
+  queue(src, list.network, list.traffic_class).items.push_back({index, {}, std::move(list.next)});
+  return announce(index, list.network, list.traffic_class);
 }
 
-/// The network asks for the message in its next step, not within this call.
-Transfer Session::start(Rank src, SendList list) {
+/// A place for a transfer of the rank.
+uint32_t Session::open(Rank src, bool report_sent) {
   if (network_ == nullptr) fail_usage("rank {} sends before the session has a network", src);
   uint32_t index = static_cast<uint32_t>(transfers_.size());
   if (free_transfers_.empty()) {
@@ -122,12 +125,18 @@ Transfer Session::start(Rank src, SendList list) {
     index = free_transfers_.back();
     free_transfers_.pop_back();
   }
-  State& state = transfers_[index];
-  state.src = src;
-  state.report_sent = list.report_sent;
-  const Link side = list.network == Link::scale_up ? Link::scale_up : Link::scale_out;
-  network_->wake(src, side, list.traffic_class, model_->clock());
-  return {index, state.generation};
+  transfers_[index].src = src;
+  transfers_[index].report_sent = report_sent;
+  return index;
+}
+
+/// The network asks for the messages at the engine's date.
+Transfer Session::announce(uint32_t index, Link network, uint8_t traffic_class) {
+  const State& state = transfers_[index];
+  const uint32_t generation = state.generation;
+  const Link side = network == Link::scale_up ? Link::scale_up : Link::scale_out;
+  network_->wake(state.src, side, traffic_class, model_->clock());
+  return {index, generation};
 }
 
 bool Session::next(Rank src, Link network, uint8_t traffic_class, Message& message) {
@@ -176,7 +185,8 @@ void Session::on_arrived(const Message& message, Ps at) {
   Counter& count = counter(message.dst, tag);
   ++count.messages;
   count.bytes += message.bytes;
-  wake(count.waiters, [&](const Waiter& w) { return count.meets(w.expect); });
+  if (count.waiters != nullptr && count.messages >= count.least_messages && count.bytes >= count.least_bytes)
+    wake(count.waiters, [&](const Waiter& w) { return count.meets(w.expect); });
   if (listener_) listener_(message, tag, at);
   --transfers_[index].under_way;
   settle(index);
@@ -244,6 +254,7 @@ void Session::wait_sent(Transfer transfer) {
 void Session::wait_arrived(Rank at, const Expect& expect) {
   if (at < 0 || at >= ranks_) fail_usage("rank {} of {} waits", at, ranks_);
   if (counter(at, expect.tag).meets(expect)) return;
+  counter(at, expect.tag).expect_at_least(expect);
   Waiter waiter{.what = Waiter::For::arrived, .at = at, .expect = expect};
   block(waiter);
 }

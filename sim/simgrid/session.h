@@ -72,7 +72,7 @@ class Session final : public Traffic {
   explicit Session(Rank ranks, int32_t num_classes = 1);
   ~Session() override;
 
-  /// `network` must have been made with this session and outlive it.
+  /// `network` must have been made with this session and exist as long as SimGrid runs.
   void couple(Network& network, Simulation& simulation, FabricModelSettings settings = {});
 
   /// Sends one message at the engine's date; does not wait. `report_sent`: wait_sent() will be called.
@@ -107,7 +107,8 @@ class Session final : public Traffic {
   struct State;
 
   Queue& queue(Rank src, Link network, uint8_t traffic_class);
-  Transfer start(Rank src, SendList list);
+  uint32_t open(Rank src, bool report_sent);
+  Transfer announce(uint32_t index, Link network, uint8_t traffic_class);
   State* find(Transfer transfer);
   void settle(uint32_t index);
   Counter& counter(Rank at, uint32_t tag);

@@ -54,11 +54,11 @@ Simulation::Simulation(Rank ranks, const GpuSettings& gpu) : parts_(std::make_sh
   if (ranks < 1 || gpu.sms < 1) fail_usage("a simulation of {} ranks with {} SMs each", ranks, gpu.sms);
   if (!s4u::Engine::has_instance()) {
     static_cast<void>(new s4u::Engine("plumb"));  // SimGrid keeps it until the process ends
-    // Dates closer than this are one date to SimGrid; its default of 1 ns is as long as a packet.
-    s4u::Engine::set_config(compat::timing_precision("1e-12"));
   } else if (!s4u::Engine::get_instance()->get_all_hosts().empty()) {
     fail_usage("SimGrid's engine already has hosts; a process can have one simulation");
   }
+  // Dates closer than this are one date to SimGrid; its default of 1 ns is as long as a small packet.
+  s4u::Engine::set_config(compat::timing_precision("1e-12"));
   parts_->gpu = gpu;
   s4u::NetZone* zone = compat::empty_zone("ranks");
   for (Rank r = 0; r < ranks; ++r) {

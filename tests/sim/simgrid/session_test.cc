@@ -86,6 +86,29 @@ TEST(Session, CountsPerRankAndTag) {
   EXPECT_EQ(log, "2: 2 400\n5: 1 500\n9: 2 1800\n1: 0 0\n0 7");
 }
 
+TEST(Session, SeveralActorsOfARankWaitForTheSameTag) {
+  // 3 messages of 4096 B follow each other at 4138 x 20 ps; each waiter goes at its own count, in any order
+  // of asking, and one that asks for bytes as well as messages waits for both.
+  const std::string log = run_in_child([] {
+    World w(2);
+    const std::vector<Expect> wanted = {
+        {.messages = 3}, {.messages = 1}, {.bytes = 2 * 4096}, {.messages = 1, .bytes = 3 * 4096}};
+    for (size_t i = 0; i < wanted.size(); ++i)
+      w.simulation.add_actor(1, fmt::format("receiver {}", i), [&, i] {
+        w.session.wait_arrived(1, wanted[i]);
+        w.log += fmt::format("{} after {} messages\n", i, w.session.arrived(1, 0).messages);
+      });
+    w.simulation.add_actor(0, "sender", [&] {
+      for (int i = 0; i < 3; ++i) w.session.send(0, {.dst = 1, .bytes = 4096});
+    });
+    w.simulation.run();
+    return w.log;
+  });
+  EXPECT_NE(log.find("1 after 1 messages\n2 after 2 messages\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("0 after 3 messages\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("3 after 3 messages\n"), std::string::npos) << log;
+}
+
 TEST(Session, ListsAreMadeWhenTheNicCanStartOneMore) {
   // 1000 messages of 4096 B: with 32 queue pairs far fewer than all have been asked for after 10 us (some 121
   // of 4122 B at 20 ps have left), and each wait is one wake.
