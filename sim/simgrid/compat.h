@@ -64,7 +64,7 @@ inline void add_route(s4u::NetZone* zone, s4u::Host* from, s4u::Host* to,
                       const std::vector<s4u::Link*>& links) {
   std::vector<s4u::LinkInRoute> route;
   for (const s4u::Link* link : links) route.emplace_back(link);
-#if SIMGRID_VERSION >= 40000
+#if SIMGRID_VERSION >= 33600
   zone->add_route(from, to, route, false);
 #else
   zone->add_route(from->get_netpoint(), to->get_netpoint(), nullptr, nullptr, route, false);
