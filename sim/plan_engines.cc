@@ -19,7 +19,7 @@ void PlanPlayer::prepare_engines() {
     for (const PhaseId p : pipelines_[i]) pipeline_of_[p] = static_cast<uint16_t>(i);
   for (const Link link : costs_.fill_links)
     software_latency_[static_cast<size_t>(link)] =
-        (link == Link::scale_out ? costs_.scale_out_latency : costs_.scale_up_latency).value.value;
+        to_ps((link == Link::scale_out ? costs_.scale_out_latency : costs_.scale_up_latency).value);
   gates_.assign(pipelines_.size() * ranks_, Gate::closed);
   at_gates_.resize(pipelines_.size() * ranks_);
   engines_.resize(ranks_ * kEngines);
@@ -227,9 +227,9 @@ void PlanPlayer::issue(OpId id, int32_t count) {
   if (!is_network(o)) {
     finish_chunks(id, count);
   } else if (o.kind == OpKind::get) {
-    const double path = fabric_.latency(o.link, o.dst, o.src).value;
-    const double way = std::max(path, software_latency_[static_cast<size_t>(o.link)]);
-    schedule(now_ + to_ps({way}), Action::request, id, count);
+    const Ps way =
+        std::max(latencies_.of(o.link, o.dst, o.src), software_latency_[static_cast<size_t>(o.link)]);
+    schedule(now_ + way, Action::request, id, count);
   } else {
     to_network(id, count);
   }

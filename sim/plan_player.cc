@@ -37,6 +37,7 @@ PlanPlayer::PlanPlayer(const Plan& plan, const Machine& machine, const Fabric& f
     : plan_(plan),
       machine_(machine),
       fabric_(fabric),
+      latencies_(fabric),
       costs_(costs),
       options_(options),
       ranks_(static_cast<size_t>(plan.grouping().ranks)) {
@@ -347,10 +348,10 @@ void PlanPlayer::on_sent(const Message& message, Ps at) {
 void PlanPlayer::on_arrived(const Message& message, Ps at) {
   now_ = at;
   const auto id = static_cast<OpId>(message.cookie);
-  const double software = software_latency_[static_cast<size_t>(message.network)];
-  const double path = software > 0 ? fabric_.latency(message.network, message.src, message.dst).value : 0;
+  const Ps software = software_latency_[static_cast<size_t>(message.network)];
+  const Ps path = software > 0 ? latencies_.of(message.network, message.src, message.dst) : 0;
   if (software > path)
-    schedule(at + to_ps({software - path}), Action::landed, id, 1);
+    schedule(at + software - path, Action::landed, id, 1);
   else
     finish_chunks(id, 1);
 }

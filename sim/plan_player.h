@@ -13,6 +13,7 @@
 #include "model/compare.h"
 #include "model/sim_options.h"
 #include "sim/network.h"
+#include "sim/path_latency.h"
 #include "sim/plan_records.h"
 
 namespace plumb::sim {
@@ -98,6 +99,7 @@ class PlanPlayer final : public Traffic {
   const Plan& plan_;
   const Machine& machine_;
   const Fabric& fabric_;
+  PathLatencies latencies_;
   const Costs& costs_;
   const SimOptions& options_;
   const size_t ranks_;
@@ -114,12 +116,12 @@ class PlanPlayer final : public Traffic {
   std::vector<detail::PipelineStart> starts_;
   std::vector<uint16_t> pipeline_of_;  // [phases]
   std::vector<detail::PhaseRates> rates_;
-  std::array<double, 3> software_latency_{};  // seconds, by link class
-  std::vector<Gate> gates_;                   // [pipelines][ranks]
-  std::vector<Ring> at_gates_;                // [pipelines][ranks]
-  std::vector<EngineState> engines_;          // [ranks][kinds]
-  std::vector<Ring> rings_;                   // [ranks][kinds][phases]
-  std::vector<Ring> nic_rings_;               // [ranks][networks][classes]
+  std::array<Ps, 3> software_latency_{};  // by link class
+  std::vector<Gate> gates_;               // [pipelines][ranks]
+  std::vector<Ring> at_gates_;            // [pipelines][ranks]
+  std::vector<EngineState> engines_;      // [ranks][kinds]
+  std::vector<Ring> rings_;               // [ranks][kinds][phases]
+  std::vector<Ring> nic_rings_;           // [ranks][networks][classes]
   int32_t classes_ = 1;
   std::vector<BarrierState> barriers_;
   std::vector<Ps> barrier_costs_;
