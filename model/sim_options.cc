@@ -88,6 +88,7 @@ SimOptions read_sim_options(ConfigMap map) {
   SimOptions o;
   o.fidelity =
       map.choice<Fidelity>("fidelity", {{"packet", Fidelity::packet}, {"flow", Fidelity::flow}}, o.fidelity);
+  o.clock = map.choice<SimClock>("clock", {{"own", SimClock::own}, {"simgrid", SimClock::simgrid}}, o.clock);
   if (map.has("packet") && map.raw("packet") == "row")
     o.packet_per_row = true;
   else

@@ -37,6 +37,9 @@ enum class InputQueues : uint8_t {
   fifo,        // one queue per input and lane: its first packet blocks the others
 };
 
+/// Who steps the network on; no date depends on it.
+enum class SimClock : uint8_t { own, simgrid };
+
 /// When a signal acts that follows its data over a network that may reorder.
 enum class SignalOrder : uint8_t {
   racing,   // when it arrives; before its data it is counted as a violation
@@ -56,6 +59,7 @@ struct SimEvent {
 
 struct SimOptions {
   Fidelity fidelity = Fidelity::packet;
+  SimClock clock = SimClock::own;
   Bytes packet{};               // payload of a packet; 0 = the MTU of the machine
   bool packet_per_row = false;  // one packet per row instead
   int32_t queue_pairs = 32;     // messages a rank works on at once, per network and class

@@ -226,8 +226,12 @@ std::string FlowEngine::stuck_report() {
   return result;
 }
 
+/// Works on copies of what moves, so that looking changes no rounding and no date.
 std::vector<LinkUse> FlowEngine::link_use() {
-  account_all();
+  for (MovingFlow m : moving_) {
+    progress(m);
+    account(m);
+  }
   const std::vector<double> bytes = routes_.channel_bytes();
   std::vector<LinkUse> result(fabric_.links().size());
   const double seconds = std::max(to_seconds(now_).value, 1e-12);

@@ -238,8 +238,11 @@ Trace SimExecutor::run(const Plan& plan) {
     if (event.rank == kNone) network->add_fault(fault_of(event, fabric));
   player.start(*network);
   LinkSampler sampler(fabric_);
-  drive(*network, player, options_.time_limit.value > 0 ? to_ps(options_.time_limit) : kNever, progress_,
-        sampler);
+  const Ps limit = options_.time_limit.value > 0 ? to_ps(options_.time_limit) : kNever;
+  if (driver_)
+    driver_(*network, limit);
+  else
+    drive(*network, player, limit, progress_, sampler);
 
   report_ = {};
   report_.end = player.last_end();

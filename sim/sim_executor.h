@@ -13,6 +13,7 @@
 #include "model/fabric.h"
 #include "model/machine.h"
 #include "model/sim_options.h"
+#include "sim/network.h"
 #include "sim/packet_settings.h"
 #include "sim/statistics.h"
 #include "sim/utilisation.h"
@@ -44,6 +45,10 @@ class SimExecutor : public Executor {
   /// report() and partial() hold what happened until there.
   Trace run(const Plan& plan) override;
 
+  /// Runs the network of a run to its last event or the limit (kNever: none), e.g. under another clock.
+  using Driver = std::function<void(Network& network, Ps limit)>;
+  /// Instead of the own clock; then there is no progress and no timeline.
+  void set_driver(Driver driver) { driver_ = std::move(driver); }
   void set_progress(Progress progress) { progress_ = std::move(progress); }
   const SimReport& report() const { return report_; }
   /// The trace of a run that did not end, marked as incomplete.
@@ -55,6 +60,7 @@ class SimExecutor : public Executor {
   const Costs costs_;
   const SimOptions options_;
   Progress progress_;
+  Driver driver_;
   SimReport report_;
   Trace partial_;
 };

@@ -14,6 +14,10 @@
 #include "tools/report.h"
 #include "tools/sim_tables.h"
 
+#ifdef PLUMB_HAS_SIMGRID
+#include "sim/simgrid/drive.h"
+#endif
+
 namespace plumb {
 namespace {
 
@@ -64,6 +68,13 @@ SimulatedRun run_simulated(const Experiment& e, const Fabric& fabric, const Plan
                            const PointOptions& options) {
   sim::SimExecutor executor(e.machine, fabric, e.machine.costs, e.sim);
   executor.set_progress(print_progress);
+  if (e.sim.clock == SimClock::simgrid) {
+#ifdef PLUMB_HAS_SIMGRID
+    executor.set_driver(sim::drive_under_simgrid);
+#else
+    throw Error(ErrorKind::environment, "sim.clock is simgrid, but this build found no SimGrid");
+#endif
+  }
   const std::string title = e.label.empty() ? e.name : e.name + ", " + e.label;
   const sim::SimReport& report = executor.report();
   SimulatedRun run;

@@ -297,6 +297,27 @@ TEST(PlanPlayer, TheSameSeedGivesTheSameTraceAndProgressChangesNothing) {
   EXPECT_NE(site.run(plan, options).total.value, x.total.value);
 }
 
+TEST(PlanPlayer, LookingAtLinksChangesNoDate) {
+  const Plan plan = build(ProgramKind::dispatch, shape_of(8, 100), rails().machine.grouping());
+  for (const Fidelity fidelity : {Fidelity::packet, Fidelity::flow}) {
+    SimOptions options;
+    options.fidelity = fidelity;
+    SimExecutor plain(rails().machine, rails().fabric, {}, options),
+        seen(rails().machine, rails().fabric, {}, options);
+    plain.set_driver([](Network& network, Ps limit) {
+      while (network.advance(limit)) {
+      }
+    });
+    seen.set_driver([](Network& network, Ps) {
+      while (network.advance(network.now() + 1000)) network.link_use();
+    });
+    const Trace a = plain.run(plan), b = seen.run(plan), sampled = rails().run(plan, options);
+    EXPECT_EQ(a.spans, b.spans);
+    EXPECT_EQ(a.total.value, b.total.value);
+    EXPECT_EQ(a.total.value, sampled.total.value);
+  }
+}
+
 TEST(PlanPlayer, SlowRanksAndSlowLinksAreFoundInTheWaits) {
   const Site site(machine_of(1, SwitchedDomain{.ranks = 8, .planes = 1}, NoScaleOut{}, 0));
   Program program;
