@@ -19,24 +19,31 @@ RouteTable::RouteTable(const Fabric& fabric, const ChannelGraph& graph, Link net
 
 void RouteTable::find_groups(const ChannelGraph& graph, std::span<const uint8_t> down) {
   const Rank ranks = graph.ranks();
-  std::vector<std::vector<Last>> into(ranks);
+  std::vector<std::map<Vertex, std::vector<Channel>>> into(ranks);
   for (Channel c = 0; c < graph.channels().size(); ++c) {
     const ChannelInfo& info = graph[c];
     if (!down.empty() && down[c]) continue;
-    if (info.carries(network_) && graph.is_endpoint(info.to)) into[info.to].push_back({info.from, c});
+    if (info.carries(network_) && graph.is_endpoint(info.to)) into[info.to][info.from].push_back(c);
   }
   std::map<std::vector<Vertex>, uint32_t> groups;
   for (Rank r = 0; r < ranks; ++r) {
     std::vector<Vertex> key;
-    for (const Last& last : into[r]) key.push_back(last.from);
+    for (const auto& [from, channels] : into[r]) key.push_back(from);
     const auto [it, added] = groups.try_emplace(key, static_cast<uint32_t>(members_.size()));
     if (added) members_.push_back(r);
     Destination destination;
     destination.group = it->second;
     destination.more_begin = static_cast<uint32_t>(more_.size());
-    if (!into[r].empty()) {
-      destination.last = into[r][0];
-      more_.insert(more_.end(), into[r].begin() + 1, into[r].end());
+    for (const auto& [from, channels] : into[r]) {
+      Last last{.from = from, .channel = channels[0], .count = static_cast<uint32_t>(channels.size())};
+      if (last.count > 1) {
+        last.channel = static_cast<Channel>(last_channels_.size());
+        last_channels_.insert(last_channels_.end(), channels.begin(), channels.end());
+      }
+      if (from == into[r].begin()->first)
+        destination.last = last;
+      else
+        more_.push_back(last);
     }
     destination.more_end = static_cast<uint32_t>(more_.size());
     destinations_.push_back(destination);
@@ -135,9 +142,9 @@ void RouteTable::prune(const ChannelGraph& graph, std::span<const uint8_t> down)
 }
 
 int64_t RouteTable::memory_bytes() const {
-  const size_t words = 5 * destinations_.capacity() + members_.capacity() + 2 * more_.capacity() +
-                       row_of_.capacity() + row_vertex_.capacity() + entries_.capacity() + pool_.capacity() +
-                       to_of_.capacity();
+  const size_t words = 6 * destinations_.capacity() + members_.capacity() + 3 * more_.capacity() +
+                       last_channels_.capacity() + row_of_.capacity() + row_vertex_.capacity() +
+                       entries_.capacity() + pool_.capacity() + to_of_.capacity();
   return static_cast<int64_t>(words * sizeof(uint32_t));
 }
 

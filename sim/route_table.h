@@ -23,9 +23,9 @@ class RouteTable {
   /// Channels that lead one hop nearer to rank dst, ascending; empty when there are none.
   std::span<const Channel> candidates(Vertex at, Rank dst) const {
     const Destination& d = destinations_[dst];
-    if (d.last.from == at) return {&d.last.channel, 1};
+    if (d.last.from == at) return channels(d.last);
     for (uint32_t i = d.more_begin; i < d.more_end; ++i)
-      if (more_[i].from == at) return {&more_[i].channel, 1};
+      if (more_[i].from == at) return channels(more_[i]);
     const uint32_t row = row_of_[at];
     if ((row & kOnly) == 0) return list(entries_[static_cast<size_t>(row) * num_groups_ + d.group]);
     return row == kNil ? std::span<const Channel>{} : list(row & ~kOnly);
@@ -53,10 +53,11 @@ class RouteTable {
  private:
   static constexpr uint32_t kOnly = 0x80000000;  // in row_of_: all destinations share the list that follows
 
-  /// A channel into a rank.
+  /// The channels into a rank from one vertex; several when its NICs hang on the same leaf.
   struct Last {
     Vertex from = kNil;
-    Channel channel = kNil;
+    Channel channel = kNil;  // of several: position of the first in last_channels_
+    uint32_t count = 1;
   };
   struct Destination {
     Last last;  // the only one of most
@@ -68,12 +69,16 @@ class RouteTable {
   void fill(const Fabric& fabric, const ChannelGraph& graph);
   void prune(const ChannelGraph& graph, std::span<const uint8_t> down);
   uint32_t store(const std::vector<Channel>& channels);
+  std::span<const Channel> channels(const Last& last) const {
+    return {last.count == 1 ? &last.channel : last_channels_.data() + last.channel, last.count};
+  }
   std::span<const Channel> list(uint32_t entry) const { return {pool_.data() + entry + 1, pool_[entry]}; }
 
   Link network_;
   uint32_t num_groups_ = 0;
   std::vector<Destination> destinations_;  // [ranks]
   std::vector<Last> more_;
+  std::vector<Channel> last_channels_;
   std::vector<Rank> members_;       // [groups]
   std::vector<uint32_t> row_of_;    // [vertices] kNil without a way out
   std::vector<Vertex> row_vertex_;  // [rows]

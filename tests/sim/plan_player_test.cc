@@ -105,6 +105,22 @@ TEST(PlanPlayer, OnePutTakesItsBytesAndTheLatency) {
   EXPECT_EQ(trace.header.clock, "simulated");
 }
 
+TEST(PlanPlayer, TwoNicsOfAGpuOnOneLeafSendAndReceiveTogether) {
+  // 8 NICs a node for 4 GPUs, all on one leaf: 2 x 50 GB/s each way.
+  const Site site(machine_of(2, SwitchedDomain{.ranks = 4, .planes = 1},
+                             FatTree{.down = {8, 2}, .up = {8, 0}, .radix = 16, .rail_optimized = false}, 8));
+  for (const Fidelity fidelity : {Fidelity::packet, Fidelity::flow}) {
+    Plan plan = empty_plan(8);
+    plan.add_phase(phase("send"));
+    plan.add(put(0, 0, 4, Link::scale_out, 8 << 20));
+    SimOptions options;
+    options.fidelity = fidelity;
+    // 26 bytes of header on each 4096; two packets may end on one NIC.
+    const double wire = (8 << 20) * (1 + 26.0 / 4096) / 100e9;
+    EXPECT_NEAR(site.run(plan, options).total.value, wire + site.latency(Link::scale_out, 0, 4), 0.7e-6);
+  }
+}
+
 TEST(PlanPlayer, AGetPaysTheRequestToo) {
   Plan plan = empty_plan();
   plan.add_phase(phase("fetch"));
