@@ -275,8 +275,10 @@ double take_median(std::vector<double>& values) {
 /// Median over the other ranks of a row (of a source) or a column.
 double line_median(const WaitMatrix& waits, Rank rank, bool is_row) {
   std::vector<double> values;
-  for (Rank other = 0; other < waits.ranks(); ++other)
-    if (other != rank) values.push_back((is_row ? waits.at(rank, other) : waits.at(other, rank)).value);
+  for (Rank other = 0; other < waits.ranks(); ++other) {
+    const double value = (is_row ? waits.at(rank, other) : waits.at(other, rank)).value;
+    if (other != rank && value >= 0) values.push_back(value);
+  }
   return take_median(values);
 }
 
@@ -405,7 +407,7 @@ std::vector<WaitFinding> diagnose(const WaitMatrix& waits, double factor) {
     for (Rank d = 0; d < ranks; ++d)
       if (s != d) {
         PLUMB_CHECK(std::isfinite(waits.at(s, d).value), "wait {} -> {}: {} s", s, d, waits.at(s, d).value);
-        values.push_back(waits.at(s, d).value);
+        if (waits.at(s, d).value >= 0) values.push_back(waits.at(s, d).value);
       }
   const double typical = take_median(values);
   for (double& value : values) value = std::fabs(value - typical);
@@ -455,7 +457,8 @@ std::string to_text(const WaitMatrix& waits, std::span<const WaitFinding> findin
     for (Rank s = 0; s < ranks; ++s) {
       text += fmt::format("{:>6}", s);
       for (Rank d = 0; d < ranks; ++d)
-        text += s == d ? fmt::format("{:>10}", "-") : fmt::format("{:>10.3f}", microseconds(waits.at(s, d)));
+        text += s == d || waits.at(s, d).value < 0 ? fmt::format("{:>10}", "-")
+                                                   : fmt::format("{:>10.3f}", microseconds(waits.at(s, d)));
       text += "\n";
     }
   }

@@ -78,8 +78,8 @@ Comparison compare(std::span<const Trace> traces, const CompareInput& input = {}
 /// are per rank in one direction: bytes / ranks / p50.
 std::string to_table(const Comparison& comparison);
 
-/// Time that each destination waited for the data of each source: [source][destination]. The diagonal is not
-/// used.
+/// Time that each destination waited for the data of each source: [source][destination]; negative: the pair
+/// exchanged nothing, and diagnose() leaves it out. The diagonal is not used.
 class WaitMatrix {
  public:
   explicit WaitMatrix(int32_t ranks);

@@ -49,7 +49,7 @@ std::optional<WaitMatrix> PlanPlayer::waits() const {
   for (size_t dst = 0; dst < ranks_; ++dst)
     for (size_t src = 0; src < ranks_; ++src)
       matrix.at(static_cast<Rank>(src), static_cast<Rank>(dst)) =
-          to_seconds(std::max<Ps>(0, last_from_[dst * ranks_ + src]));
+          to_seconds(last_from_[dst * ranks_ + src]);  // -1: nothing came
   return matrix;
 }
 

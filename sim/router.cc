@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "model/random.h"
 #include "sim/order.h"
@@ -45,6 +46,7 @@ Router::Router(const Fabric& fabric, const ChannelGraph& graph, const PacketSett
     for (size_t level = 0; level < kServiceLevels; ++level)
       policies_[n][level] = effective_policy(settings, n, level);
     const RoutePolicy policy = settings.networks[n].policy;
+    if (policy == RoutePolicy::by_destination) orders_[n] = destination_order(graph, tables_[n]);
     may_detour_ |= policy == RoutePolicy::valiant || policy == RoutePolicy::ugal;
   }
   random_ = Random(settings.seed, RandomStream::network).next() | 1;
@@ -73,7 +75,7 @@ Channel Router::choose(std::span<const Channel> candidates, const Packet& p, con
   const uint32_t count = static_cast<uint32_t>(candidates.size());
   switch (policies_[p.flags & kScaleOut][p.traffic_class]) {
     case RoutePolicy::by_destination:
-      return candidates[static_cast<uint32_t>(p.target) % count];
+      return candidates[choose_by_destination(p, at, count)];
     case RoutePolicy::by_flow:
       return candidates[choose_by_flow(message, settings_.seed, at, count)];
     case RoutePolicy::spread:
@@ -84,6 +86,35 @@ Channel Router::choose(std::span<const Channel> candidates, const Packet& p, con
       break;
   }
   return least_loaded(candidates, p);
+}
+
+Router::DestinationOrder Router::destination_order(const ChannelGraph& graph, const RouteTable& table) {
+  DestinationOrder order;
+  const auto ranks = static_cast<size_t>(graph.ranks());
+  order.position.resize(ranks);
+  order.is_edge.resize(graph.num_vertices());
+  std::vector<Rank> sorted(ranks);
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](Rank a, Rank b) { return table.group(a) < table.group(b); });
+  for (size_t i = 0; i < ranks; ++i) {
+    order.position[static_cast<size_t>(sorted[i])] = static_cast<uint32_t>(i);
+    const Vertex edge = table.last_vertex(sorted[i]);
+    if (edge != kNil) order.is_edge[edge] = 1;
+  }
+  for (Vertex v = 0; v < graph.num_vertices(); ++v)
+    for (uint32_t g = 0; g < table.num_groups() && order.is_edge[v] != 0; ++g)
+      order.fan = std::max(order.fan, static_cast<uint32_t>(table.candidates(v, table.member(g)).size()));
+  return order;
+}
+
+/// As D-mod-K does in fat trees (Zahavi 2012): an edge switch deals its destinations out in turn, in the
+/// order of the switches that they hang on; further up, where only every fan-th comes by, that is divided
+/// out. By plain rank number all GPUs of a rail would share one spine.
+uint32_t Router::choose_by_destination(const Packet& p, Vertex at, uint32_t count) const {
+  const auto& [position, is_edge, fan] = orders_[p.flags & kScaleOut];
+  const uint32_t turn = position[static_cast<size_t>(p.target)];
+  return (is_edge[at] != 0 ? turn : turn / fan) % count;
 }
 
 /// Ties and samples start at a random candidate, so that no port is preferred.

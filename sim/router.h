@@ -61,6 +61,7 @@ class Router {
   uint32_t lane_of(const Packet& p) const { return p.virtual_lane * hop_classes_ + p.hop_class; }
   Channel least_loaded(std::span<const Channel> candidates, const Packet& p);
   uint32_t random_below(uint32_t bound);
+  uint32_t choose_by_destination(const Packet& p, Vertex at, uint32_t count) const;
 
   const Fabric& fabric_;
   const ChannelGraph& graph_;
@@ -68,6 +69,14 @@ class Router {
   std::vector<RouteTable> tables_;  // scale_up, scale_out
   std::array<bool, 2> is_connected_{};
   std::array<std::array<RoutePolicy, kServiceLevels>, 2> policies_{};
+  /// For routes by destination: ranks in the order of the switches they hang on.
+  struct DestinationOrder {
+    std::vector<uint32_t> position;  // [ranks]
+    std::vector<uint8_t> is_edge;    // [vertices] ranks hang on it
+    uint32_t fan = 1;                // most choices that an edge vertex has
+  };
+  static DestinationOrder destination_order(const ChannelGraph& graph, const RouteTable& table);
+  std::array<DestinationOrder, 2> orders_;  // empty under other policies
   bool may_detour_ = false;
   uint32_t lanes_per_port_ = 1;
   uint32_t hop_classes_ = 1;

@@ -96,6 +96,23 @@ std::string lineup(const Json& points, const std::vector<std::string>& on) {
   return table.text();
 }
 
+/// Beside background traffic: when the program itself ended, and when the background and how fast it was.
+/// Nothing when no point has any.
+std::string background_table(const Json& points) {
+  Table table(
+      {"point", "executor", "program us", "of median rank", "background", "ended us", "GB/s of all ranks"});
+  bool is_empty = true;
+  for (const Json& point : points)
+    for (const Json& executor : point.value("executors", Json::array()))
+      for (const Json& traffic : executor.value("background", Json::array())) {
+        is_empty = false;
+        table.add({point["label"].get<std::string>().empty() ? "all" : point["label"], executor["name"],
+                   number(executor["program_us"]), number(executor["program_median_us"]), traffic["name"],
+                   number(traffic["end_us"]), number(traffic["gb_per_s"])});
+      }
+  return is_empty ? "" : "\n" + table.text();
+}
+
 /// Who waits for whom much longer than others, of each point: nothing when there is nobody.
 std::string findings(const Json& points) {
   constexpr size_t kMostLines = 10;  // of a point
@@ -205,6 +222,7 @@ int run(const Options& options) {
   const auto is_done = [](const Json& point) { return !point.contains("error"); };
   if (std::any_of(points.begin(), points.end(), is_done))
     std::printf("%s", lineup(points, experiments.front().run.on).c_str());
+  std::printf("%s", background_table(points).c_str());
   std::printf("%s", findings(points).c_str());
   return exit_code;
 }

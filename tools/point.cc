@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <sstream>
 
@@ -78,8 +79,57 @@ Outcome run_executor(const Context& c, const Plan& plan, const std::string& name
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
 
+/// First begin and last end of a phase over the ranks; begin -1 when the trace has no spans of it.
+struct Window {
+  int64_t begin_ns = -1;
+  int64_t end_ns = 0;
+};
+
+std::vector<Window> windows_of(const Trace& trace, size_t phases) {
+  std::vector<Window> windows(phases);
+  for (const Span& span : trace.spans) {
+    if (span.phase < 0 || static_cast<size_t>(span.phase) >= phases) continue;
+    Window& w = windows[static_cast<size_t>(span.phase)];
+    w.begin_ns = w.begin_ns < 0 ? span.begin_ns : std::min(w.begin_ns, span.begin_ns);
+    w.end_ns = std::max(w.end_ns, span.end_ns);
+  }
+  return windows;
+}
+
+/// Whether overlaid traffic brought the phase: make_plan() names those "backgroundN.".
+bool is_background(const std::string& phase) {
+  return phase.starts_with("background") && phase.find('.') != std::string::npos;
+}
+
+/// When the program itself and each background ended, and the background's rate over all ranks. Only of
+/// executors with a clock and spans.
+void add_background(Json& out, const Experiment& e, const Trace& trace) {
+  if (e.background.empty() || trace.spans.empty() || trace.total.value <= 0) return;
+  out["background"] = Json::array();
+  for (const Json& phase : out["phases"]) {
+    if (!is_background(phase["name"]) || !phase.contains("end_us")) continue;
+    const double us = phase["end_us"].get<double>();
+    out["background"].push_back({{"name", phase["name"]},
+                                 {"end_us", us},
+                                 {"gb_per_s", us > 0 ? phase["bytes"].get<double>() / us * 1e-3 : 0}});
+  }
+  std::map<Rank, int64_t> ends;  // of the program on each rank
+  for (const Span& span : trace.spans) {
+    if (is_background(out["phases"][static_cast<size_t>(span.phase)]["name"])) continue;
+    int64_t& end = ends[span.rank];
+    end = std::max(end, span.end_ns);
+  }
+  std::vector<int64_t> sorted;
+  for (const auto& [rank, end] : ends) sorted.push_back(end);
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty()) return;
+  out["program_us"] = static_cast<double>(sorted.back()) * 1e-3;
+  out["program_median_us"] = static_cast<double>(sorted[(sorted.size() - 1) / 2]) * 1e-3;
+}
+
 Json executor_json(const Plan& plan, const Trace& trace, const Ledger& expected) {
   Json phases = Json::array();
+  const std::vector<Window> windows = windows_of(trace, plan.phases().size());
   for (size_t p = 0; p < plan.phases().size(); ++p) {
     const LedgerEntry moved = trace.ledger.total(static_cast<PhaseId>(p));
     const PhaseTime time = p < trace.phase_times.size() ? trace.phase_times[p] : PhaseTime{};
@@ -89,6 +139,9 @@ Json executor_json(const Plan& plan, const Trace& trace, const Ledger& expected)
                       {"bottleneck", time.bottleneck},
                       {"messages", moved.messages},
                       {"bytes", moved.bytes}});
+    if (windows[p].begin_ns < 0 || trace.total.value <= 0) continue;
+    phases.back()["begin_us"] = static_cast<double>(windows[p].begin_ns) * 1e-3;
+    phases.back()["end_us"] = static_cast<double>(windows[p].end_ns) * 1e-3;
   }
   const LedgerEntry total = trace.ledger.total();
   return {{"name", trace.header.executor},
@@ -205,7 +258,7 @@ Json waits_json(std::span<const Trace> traces) {
     Json& mine = out[std::string(executor)];
     for (Rank s = 0; s < waits->ranks() && waits->ranks() <= kMaxPrinted; ++s)
       for (Rank d = 0; d < waits->ranks(); ++d)
-        mine["wait_us"][static_cast<size_t>(s)].push_back(microseconds(waits->at(s, d)));
+        mine["wait_us"][static_cast<size_t>(s)].push_back(std::max(0.0, microseconds(waits->at(s, d))));
     mine["findings"] = Json::array();
     for (const WaitFinding& finding : diagnose(*waits))
       mine["findings"].push_back({{"cause", to_string(finding.cause)},
@@ -251,6 +304,7 @@ Json run_point(const Experiment& given, const PointOptions& options) {
     trace.header.machine = e.machine.name;
     trace.header.seed = e.routing.seed;
     executors.push_back(executor_json(plan, trace, expected));
+    add_background(executors.back(), e, trace);
     if (!outcome.sim.is_null()) executors.back()["sim"] = std::move(outcome.sim);
     write_trace(options, trace);
     traces.push_back(std::move(trace));

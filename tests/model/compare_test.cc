@@ -394,6 +394,21 @@ TEST(Waits, CausesAreToldApartWhenTheyMeet) {
   EXPECT_EQ(findings[2].destination, 7);
 }
 
+TEST(Waits, PairsThatExchangeNothingAreLeftOut) {
+  // Two groups of 4 that talk inside only: 24 of 56 pairs wait, all alike. Counted as zeros the 32 others
+  // would be the median, and every pair that works a bad path.
+  WaitMatrix waits(8);
+  for (Rank s = 0; s < 8; ++s)
+    for (Rank d = 0; d < 8; ++d)
+      waits.at(s, d) = s / 4 == d / 4 ? microseconds(200 + s % 4) : Seconds{-1e-12};
+  EXPECT_TRUE(diagnose(waits).empty());
+  for (Rank d = 0; d < 4; ++d) waits.at(1, d) = microseconds(500);
+  const std::vector<WaitFinding> findings = diagnose(waits);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].cause, WaitCause::slow_sender);
+  EXPECT_EQ(findings[0].source, 1);
+}
+
 TEST(Waits, BelowAMicrosecondAreNoise) {
   WaitMatrix waits(4);
   waits.at(0, 1) = nanoseconds(900);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/machine.h"
 #include "sim/packet_network.h"
 #include "sim/route_table.h"
 #include "tests/sim/fabrics.h"
@@ -102,6 +103,26 @@ TEST(RoutePolicies, StaticPathsKeepOrder) {
     const Outcome outcome = one_flow(policy);
     EXPECT_EQ(outcome.uplinks, 1);
     EXPECT_EQ(outcome.out_of_order, 0);
+  }
+}
+
+TEST(RoutePolicies, ByDestinationDealsTheRanksOfARailOutOverAllSpines) {
+  // Rail-optimized: ranks 1, 9, 17 ... hang on the leaf of rail 1. Eight senders of rail 0 to eight of rail
+  // 1, four spines: two destinations each, though all their rank numbers are 1 modulo 4.
+  const Fabric fabric = build_fabric(read_machine(PLUMB_SOURCE_DIR "/topologies/h200-cx7.yaml", 8));
+  Script traffic;
+  for (Rank r = 0; r < 64; r += 8) traffic.add({.src = r, .dst = (r + 8) % 64 + 1, .bytes = 1 << 20});
+  PacketSettings settings = packet_settings();
+  settings.networks[1].policy = RoutePolicy::by_destination;
+  PacketNetwork network(fabric, settings, traffic);
+  network.wake_all();
+  network.run();
+  EXPECT_EQ(used_uplinks(fabric, network), 4);
+  for (const LinkUse& use : network.link_use()) {
+    const FabricLink& link = fabric.links()[use.link];
+    if (fabric.nodes()[link.from].tier == 1 && fabric.nodes()[link.to].tier == 2 && use.packet_bytes > 0) {
+      EXPECT_EQ(use.packet_bytes, 2 * ((1 << 20) + 42 + 255 * 26));  // 256 packets and their headers
+    }
   }
 }
 

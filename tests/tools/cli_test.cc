@@ -63,9 +63,11 @@ TEST_F(Cli, CheckPrintsAllProblemsOfAllFiles) {
 
 TEST_F(Cli, CheckTakesEveryShippedFile) {
   std::string files;
-  for (const std::string where : {"topologies", "topologies/costs", "experiments"})
-    for (const auto& entry : fs::directory_iterator(fs::path(PLUMB_SOURCE_DIR) / where))
-      if (entry.path().extension() == ".yaml") files += " " + entry.path().string();
+  for (const std::string where : {"topologies", "experiments"})
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(PLUMB_SOURCE_DIR) / where))
+      if (entry.path().extension() == ".yaml" &&
+          entry.path().parent_path().filename() != "published")  // records, which plumb validate reads
+        files += " " + entry.path().string();
   const Output out = plumb("check" + files);
   EXPECT_EQ(out.exit_code, 0) << out.errors;
 }
