@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "model/error.h"
+#include "model/random.h"
+#include "sim/flow_network.h"
 #include "sim/simgrid/reference_network.h"
 #include "tests/sim/fabrics.h"
 #include "tests/sim/script.h"
@@ -76,6 +78,44 @@ std::string refusal(std::vector<ReferenceFlow> flows, const ReferenceSettings& s
     return error.what();
   }
   return "none";
+}
+
+/// Flows of random sizes from each rank to some others, on SimGrid's network and on the flow network: largest
+/// relative difference of an end date.
+double largest_difference(const Fabric& fabric, Rank ranks, int32_t flows_per_rank, double batch) {
+  Random random(5, RandomStream::test, static_cast<uint64_t>(ranks));
+  std::vector<ReferenceFlow> flows;
+  Script traffic;
+  for (Rank src = 0; src < ranks; ++src)
+    for (int32_t i = 0; i < flows_per_rank; ++i) {
+      const Rank dst = (src + 1 + static_cast<Rank>(random.below(static_cast<uint64_t>(ranks - 1)))) % ranks;
+      const auto bytes = 500'000 + static_cast<int64_t>(random.below(1'000'000));
+      traffic.add({.src = src, .dst = dst, .bytes = bytes, .cookie = flows.size()});
+      flows.push_back({.src = src, .dst = dst, .bytes = bytes + 1});  // its one header byte
+    }
+  FlowSettings settings;
+  settings.relative_batch = batch;
+  for (auto& network : settings.networks)
+    network = {
+        .mtu_bytes = 1 << 30, .first_header_bytes = 1, .next_header_bytes = 1, .policy = {}, .injection = {}};
+  FlowNetwork network(fabric, settings, traffic);
+  for (Rank r = 0; r < ranks; ++r) network.wake(r, Link::scale_out, 0);
+  network.run();
+  const std::vector<Seconds> ends = run_reference_network(fabric, flows);
+  double largest = 0;
+  for (size_t i = 0; i < flows.size(); ++i)
+    largest = std::max(largest, std::abs(to_seconds(traffic.arrival(i)).value / ends[i].value - 1));
+  return largest;
+}
+
+TEST(ReferenceNetwork, FlowsEndWithinOnePercentUpTo64Ranks) {
+  for (const Rank ranks : {8, 16, 32, 64}) {
+    const int32_t each = std::min(960 / ranks, 12);
+    EXPECT_LT(largest_difference(star(ranks), ranks, each, 0), 1e-5) << ranks;
+    EXPECT_LT(largest_difference(leaf_spine({.ranks = ranks, .down = 4, .spines = 1}), ranks, each, 0), 1e-5)
+        << ranks;
+    EXPECT_LT(largest_difference(star(ranks), ranks, each, FlowSettings().relative_batch), 0.01) << ranks;
+  }
 }
 
 TEST(ReferenceNetwork, RefusesWhatMakesNoSense) {
