@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "hw/nvlink_world.h"
+#include "hw/processes.h"
 #include "model/error.h"
-#include "tests/hw/processes.h"
 #include "tests/hw/rig.h"
 
 namespace plumb::hw::test {
@@ -82,35 +82,6 @@ TEST(GpuNvlink, TwoProcessesExchangeRows) {
   });
   EXPECT_EQ(failures(outcomes, kSkipped), "");
   if (outcomes[0].code == kSkipped) GTEST_SKIP() << "fewer than 2 CUDA devices";
-}
-
-TEST(Processes, AFailureBeforeTheMeetingEndsTheOthers) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto outcomes = run_ranks(3, 60s, [](Rank rank, Meeting& meeting) {
-    meet(meeting, rank, []() -> NvlinkId { throw Error(ErrorKind::environment, "no device here"); });
-    return 0;
-  });
-  EXPECT_EQ(failures(outcomes),
-            "rank 0 ended with code 1; rank 1 ended with code 1; rank 2 ended with code 1");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);  // not the limit of the meeting, 30 s
-}
-
-TEST(Processes, WithoutAnIdTheOthersWaitNoLongerThanTheLimit) {
-  const auto outcomes = run_ranks(2, 60s, [](Rank rank, Meeting& meeting) {
-    if (rank == 0) return 0;  // ends without a word
-    meet(meeting, rank, make_nvlink_id, 50ms);
-    return 0;
-  });
-  EXPECT_EQ(failures(outcomes), "rank 1 ended with code 1");
-}
-
-TEST(Processes, ARankThatHangsIsKilledAndNamed) {
-  const auto outcomes = run_ranks(2, 100ms, [](Rank rank, Meeting&) {
-    while (rank == 1) usleep(1000);
-    return 0;
-  });
-  EXPECT_TRUE(outcomes[1].is_late);
-  EXPECT_EQ(failures(outcomes), "rank 1 was killed: it did not end in time");
 }
 
 }  // namespace

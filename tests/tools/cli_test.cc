@@ -84,7 +84,7 @@ class Cli : public testing::Test {
 
 TEST_F(Cli, HelpOfEveryCommandShowsAnExample) {
   for (const std::string command :
-       {"check", "plan", "run", "compare", "calibrate", "sms", "buffers", "topo", "trace", "validate"}) {
+       {"check", "plan", "run", "compare", "calibrate", "sms", "buffers", "topo", "probe", "trace", "validate"}) {
     const Output out = plumb(command + " --help");
     EXPECT_EQ(out.exit_code, 0) << command;
     EXPECT_NE(out.text.find("Example:\n  plumb " + command), std::string::npos) << out.text;
