@@ -43,8 +43,7 @@ class Timeline {
         work_(measured(plan, machine, fabric, costs)),
         is_shared_(std::any_of(fabric.links().begin(), fabric.links().end(),
                                [](const FabricLink& l) { return l.shared; })),
-        least_(detail::least_latencies(fabric)),
-        paid_(costs.fixed.size()) {
+        least_(detail::least_latencies(fabric)) {
     rates_.network = {machine.scale_up.rate.value.value * costs.scale_up_share.value,
                       machine.scale_out_rate().value * costs.scale_out_share.value};
     rates_.memory = machine.gpu.hbm_rate.value.value * costs.memory_share.value;
@@ -56,7 +55,10 @@ class Timeline {
     out.phases.resize(work_.num_phases);
     detail::LowerBound lower = detail::lower_bound(plan_, work_, machine_, fabric_);
     std::vector<RankWork> whole(work_.ranks);
-    for (std::vector<PhaseId>& phases : detail::find_pipelines(work_)) {
+    std::vector<std::vector<PhaseId>> pipelines = detail::find_pipelines(work_);
+    const auto starts = detail::pipeline_starts(plan_, work_, pipelines, costs_);
+    for (size_t i = 0; i < pipelines.size(); ++i) {
+      std::vector<PhaseId>& phases = pipelines[i];
       std::vector<RankWork> load(work_.ranks);
       for (const PhaseId p : phases)
         for (size_t r = 0; r < work_.ranks; ++r) load[r].add(work_.at(p, r));
@@ -66,7 +68,7 @@ class Timeline {
       if (hot.nominal_seconds > 0) lower.total = std::max(lower.total, begin + hot.nominal_seconds);
       PipelineTime pipeline{
           .phases = std::move(phases), .bottleneck = "", .begin = {}, .sent = {}, .end = {}};
-      place(pipeline, load, hot, out.pipelines);
+      place(pipeline, starts[i], load, hot, out.pipelines);
       for (size_t r = 0; r < work_.ranks; ++r) whole[r].add(load[r]);
       out.pipelines.push_back(std::move(pipeline));
     }
@@ -122,36 +124,15 @@ class Timeline {
     return received.seconds > issued.seconds ? received : issued;
   }
 
-  bool is_covered(PhaseId p) const {
-    for (size_t i = 0; i < costs_.fixed.size(); ++i)
-      if (is_listed(costs_.fixed[i].covers, phase(p).name) && applies(costs_.fixed[i])) return true;
-    return false;
-  }
-
-  /// A fixed time covers phases only of a plan that pays it.
-  bool applies(const FixedCost& fixed) const {
-    for (size_t p = 0; p < work_.num_phases; ++p)
-      if (is_listed(fixed.phases, phase(static_cast<PhaseId>(p)).name) && has_ops(static_cast<PhaseId>(p)))
-        return true;
-    return false;
-  }
-
-  bool has_ops(PhaseId p) const {
-    for (size_t r = 0; r < work_.ranks; ++r)
-      if (work_.at(p, r).takes_part) return true;
-    return false;
-  }
-
-  void place(PipelineTime& pipeline, const std::vector<RankWork>& load, const HotLink& hot,
-             const std::vector<PipelineTime>& earlier) {
-    const bool is_free =
-        std::all_of(pipeline.phases.begin(), pipeline.phases.end(), [&](PhaseId p) { return is_covered(p); });
+  void place(PipelineTime& pipeline, const detail::PipelineStart& start, const std::vector<RankWork>& load,
+             const HotLink& hot, const std::vector<PipelineTime>& earlier) {
+    const bool is_free = start.is_free;
     std::vector<double> behind(work_.ranks);  // receives come in behind those of earlier pipelines
     begin_after(pipeline, load, earlier, behind);
     double latest = 0;
     for (size_t r = 0; r < work_.ranks; ++r)
       if (load[r].issues) latest = std::max(latest, pipeline.begin[r]);
-    const double wait = is_free ? 0 : waiting_time(pipeline, earlier);
+    const double wait = is_free ? 0 : filling_time(pipeline) + start.wait;
     const bool forwards = num_transfer_phases(pipeline) > 1;
     Term worst;
     for (size_t r = 0; r < work_.ranks; ++r) {
@@ -212,8 +193,8 @@ class Timeline {
     return relation;
   }
 
-  /// Latency and first chunks along the longest chain of streams, fixed times, the gap before a new kernel.
-  double waiting_time(const PipelineTime& pipeline, const std::vector<PipelineTime>& earlier) {
+  /// Latency and first chunks along the longest chain of streams.
+  double filling_time(const PipelineTime& pipeline) const {
     const auto& phases = pipeline.phases;
     std::vector<double> fill(phases.size());
     for (size_t i = 0; i < phases.size(); ++i) fill[i] = own_fill(phases[i], phases);
@@ -229,13 +210,7 @@ class Timeline {
           changed = true;
         }
     }
-    double wait = *std::max_element(chain.begin(), chain.end());
-    const bool has_host = std::any_of(phases.begin(), phases.end(), [&](PhaseId p) {
-      return phase(p).engine == Engine::host && has_ops(p);
-    });
-    if (has_host) wait += costs_.host_sync.value.value;
-    if (starts_kernel(pipeline, earlier)) wait += costs_.kernel_gap.value.value;
-    return wait + fixed_time(phases);
+    return *std::max_element(chain.begin(), chain.end());
   }
 
   double own_fill(PhaseId p, const std::vector<PhaseId>& phases) const {
@@ -254,41 +229,6 @@ class Timeline {
       fill = std::max(fill, hop);
     }
     return fill;
-  }
-
-  /// SMs of the kernel that a pipeline is part of, -1 when no SM drives it.
-  int32_t kernel_sms(const PipelineTime& pipeline) const {
-    int32_t sms = -1;
-    for (const PhaseId p : pipeline.phases)
-      if (phase(p).engine == Engine::sm && has_ops(p)) sms = std::max(sms, phase(p).sms);
-    return sms;
-  }
-
-  /// A kernel's size is fixed when it is launched, so work on another number of SMs is another kernel.
-  bool starts_kernel(const PipelineTime& pipeline, const std::vector<PipelineTime>& earlier) const {
-    const int32_t sms = kernel_sms(pipeline);
-    if (sms < 0) return false;
-    for (size_t i = earlier.size(); i-- > 0;) {
-      const int32_t before = kernel_sms(earlier[i]);
-      if (before >= 0) return before != sms;
-    }
-    return false;
-  }
-
-  double fixed_time(const std::vector<PhaseId>& phases) {
-    double time = 0;
-    for (size_t i = 0; i < costs_.fixed.size(); ++i) {
-      const FixedCost& fixed = costs_.fixed[i];
-      const bool is_here = std::any_of(phases.begin(), phases.end(), [&](PhaseId p) {
-        return is_listed(fixed.phases, phase(p).name) && has_ops(p);
-      });
-      if (!is_here || paid_[i]) continue;
-      paid_[i] = true;
-      const double ranks = plan_.grouping().ranks;
-      const double doublings = std::max(0.0, std::log2(ranks / static_cast<double>(fixed.base_ranks)));
-      time += fixed.time.value.value + fixed.per_doubling.value.value * doublings;
-    }
-    return time;
   }
 
   /// Lets the members of each barrier end together. Returns the largest cost of one.
@@ -349,7 +289,7 @@ class Timeline {
         end = std::max(end, pipeline.end[r]);
       }
       for (const PhaseId p : pipeline.phases) {
-        if (!has_ops(p)) continue;
+        if (!work_.has_ops(p)) continue;
         const double time = end > 0 ? end - begin : 0;
         out.phases[p] = {.time = {time},
                          .lower = {std::min(lower.phases[p], time)},
@@ -394,7 +334,6 @@ class Timeline {
   const bool is_shared_;               // scale-up and scale-out use the same cables
   const std::array<double, 2> least_;  // latency of the shortest path, by network
   UsableRates rates_;
-  std::vector<bool> paid_;  // [costs_.fixed]
   std::vector<std::unique_ptr<std::string>> hot_names_;
 };
 

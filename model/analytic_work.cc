@@ -12,32 +12,6 @@ namespace {
 
 using PhaseSet = std::bitset<256>;
 
-/// Costs of a phase that are the same for all of its ops.
-struct PhaseRates {
-  bool is_copy_engine = false;
-  std::array<double, 3> sm_per_row{};  // seconds, by link class; 0 where SMs cost nothing
-  std::array<double, 3> sm_per_byte{};
-};
-
-std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs) {
-  const BytesPerSecond rate = sm_rate(costs.sm, machine.gpu.name).value_or(machine.gpu.sm_write_rate.value);
-  std::vector<PhaseRates> all;
-  for (const Phase& phase : plan.phases()) {
-    PhaseRates out{.is_copy_engine = phase.engine == Engine::copy_engine};
-    if (phase.engine == Engine::sm && !is_listed(costs.sm.free_phases, phase.name)) {
-      const auto device = static_cast<int32_t>(machine.gpu.sms.value);
-      const double sms = phase.sms == 0 ? device : std::min(phase.sms, device);
-      const double factor = sm_factor(costs.sm, phase.name, machine.gpu.name) / std::max(sms, 1.0);
-      for (const Link link : costs.sm.links) {
-        out.sm_per_row[static_cast<size_t>(link)] = costs.sm.row_time.value.value * factor;
-        out.sm_per_byte[static_cast<size_t>(link)] = rate.value > 0 ? factor / rate.value : 0;
-      }
-    }
-    all.push_back(out);
-  }
-  return all;
-}
-
 class Measurer {
  public:
   Measurer(const Plan& plan, const Machine& machine, const Fabric& fabric, const Costs& costs)
@@ -157,6 +131,31 @@ void RankWork::add(const RankWork& other) {
   issued_bytes += other.issued_bytes;
   issues |= other.issues;
   takes_part |= other.takes_part;
+}
+
+bool PlanWork::has_ops(PhaseId phase) const {
+  for (size_t r = 0; r < ranks; ++r)
+    if (at(phase, r).takes_part) return true;
+  return false;
+}
+
+std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs) {
+  const BytesPerSecond rate = sm_rate(costs.sm, machine.gpu.name).value_or(machine.gpu.sm_write_rate.value);
+  std::vector<PhaseRates> all;
+  for (const Phase& phase : plan.phases()) {
+    PhaseRates out{.is_copy_engine = phase.engine == Engine::copy_engine};
+    if (phase.engine == Engine::sm && !is_listed(costs.sm.free_phases, phase.name)) {
+      const auto device = static_cast<int32_t>(machine.gpu.sms.value);
+      const double sms = phase.sms == 0 ? device : std::min(phase.sms, device);
+      const double factor = sm_factor(costs.sm, phase.name, machine.gpu.name) / std::max(sms, 1.0);
+      for (const Link link : costs.sm.links) {
+        out.sm_per_row[static_cast<size_t>(link)] = costs.sm.row_time.value.value * factor;
+        out.sm_per_byte[static_cast<size_t>(link)] = rate.value > 0 ? factor / rate.value : 0;
+      }
+    }
+    all.push_back(out);
+  }
+  return all;
 }
 
 int64_t memory_bytes(const Plan& plan, const Op& op) {

@@ -1,4 +1,5 @@
-// What a plan asks of each rank, and how its phases depend on each other; internal to the analytic executor.
+// What a plan asks of each rank, how its phases depend on each other, and what costs files charge for them;
+// internal to the executors that predict.
 #pragma once
 
 #include <array>
@@ -57,10 +58,19 @@ struct PlanWork {
   };
   std::vector<std::vector<Member>> barriers;  // [phases]
 
+  bool has_ops(PhaseId phase) const;
   const RankWork& at(size_t phase, size_t rank) const { return work[phase * ranks + rank]; }
   RankWork& at(size_t phase, size_t rank) { return work[phase * ranks + rank]; }
   uint8_t relation(size_t from, size_t to) const { return relations[from * num_phases + to]; }
 };
+
+/// Costs of a phase that are the same for all of its ops.
+struct PhaseRates {
+  bool is_copy_engine = false;
+  std::array<double, 3> sm_per_row{};  // seconds, by link class; 0 where SMs cost nothing
+  std::array<double, 3> sm_per_byte{};
+};
+std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs);
 
 /// Bytes that an op reads and writes in the memory of its rank; 0 for puts and gets.
 int64_t memory_bytes(const Plan& plan, const Op& op);
@@ -70,6 +80,15 @@ PlanWork measure(const Plan& plan, const Machine& machine, const Fabric& fabric,
 /// Groups of phases that run at the same time, in topological order: phases joined by stream edges, and those
 /// that depend on each other in a circle.
 std::vector<std::vector<PhaseId>> find_pipelines(const PlanWork& work);
+
+/// What a pipeline pays on a rank before it moves anything there.
+struct PipelineStart {
+  bool is_free = false;  // a fixed time covers all of its phases, which then cost nothing
+  double wait = 0;       // seconds: fixed times, host synchronisation, the gap before a new kernel
+};
+std::vector<PipelineStart> pipeline_starts(const Plan& plan, const PlanWork& work,
+                                           const std::vector<std::vector<PhaseId>>& pipelines,
+                                           const Costs& costs);
 
 /// The hottest link that several ranks share, when the puts and gets of some phases spread over the fabric.
 /// Links of one rank alone are left out: RankWork holds their bytes.

@@ -435,6 +435,15 @@ std::vector<WaitFinding> diagnose(const WaitMatrix& waits, double factor) {
   return findings;
 }
 
+std::string to_text(const WaitFinding& finding) {
+  const std::string who = finding.cause == WaitCause::slow_sender ? fmt::format("rank {}", finding.source)
+                          : finding.cause == WaitCause::slow_receiver
+                              ? fmt::format("rank {}", finding.destination)
+                              : fmt::format("{} -> {}", finding.source, finding.destination);
+  return fmt::format("{} {}: wait {:.3f} us, typical {:.3f} us", to_string(finding.cause), who,
+                     microseconds(finding.wait), microseconds(finding.typical));
+}
+
 std::string to_text(const WaitMatrix& waits, std::span<const WaitFinding> findings) {
   constexpr int32_t kMaxPrinted = 32;
   const int32_t ranks = waits.ranks();
@@ -450,14 +459,7 @@ std::string to_text(const WaitMatrix& waits, std::span<const WaitFinding> findin
       text += "\n";
     }
   }
-  for (const WaitFinding& finding : findings) {
-    const std::string who = finding.cause == WaitCause::slow_sender ? fmt::format("rank {}", finding.source)
-                            : finding.cause == WaitCause::slow_receiver
-                                ? fmt::format("rank {}", finding.destination)
-                                : fmt::format("{} -> {}", finding.source, finding.destination);
-    text += fmt::format("{} {}: wait {:.3f} us, typical {:.3f} us\n", to_string(finding.cause), who,
-                        microseconds(finding.wait), microseconds(finding.typical));
-  }
+  for (const WaitFinding& finding : findings) text += to_text(finding) + "\n";
   if (findings.empty()) text += "no outliers\n";
   return text;
 }

@@ -114,6 +114,9 @@ struct WaitFinding {
 /// 1 us. Takes O(ranks^2).
 std::vector<WaitFinding> diagnose(const WaitMatrix& waits, double factor = 2);
 
+/// "slow sender rank 3: wait 61.000 us, typical 12.100 us".
+std::string to_text(const WaitFinding& finding);
+
 /// The matrix in microseconds (up to 32 ranks) and one line per finding.
 std::string to_text(const WaitMatrix& waits, std::span<const WaitFinding> findings);
 

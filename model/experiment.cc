@@ -259,6 +259,7 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
       if (e.background.back().kind != ProgramKind::background) map.fail("kind", "must be background here");
     }
   e.run = read_run(root.optional_map("run"));
+  if (auto sim = root.optional_map("sim")) e.sim = read_sim_options(*sim);
   const int64_t device_sms = e.machine.gpu.sms.value;
   if (!e.machine.name.empty() && e.program.num_sms > device_sms)
     root.fail("program",

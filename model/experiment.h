@@ -15,6 +15,7 @@
 #include "model/program.h"
 #include "model/routing.h"
 #include "model/shape.h"
+#include "model/sim_options.h"
 
 namespace plumb {
 
@@ -41,6 +42,7 @@ struct Experiment {
   Program program;  // num_sms and num_qps as given, 0 = automatic
   std::vector<Program> background;
   RunOptions run;
+  SimOptions sim;
   std::vector<std::string> published;  // ids of published rows to print beside
   std::string validation_file;         // rules for these rows, docs/validation.md; "" = those that ship
 

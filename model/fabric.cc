@@ -139,6 +139,13 @@ std::string Fabric::unreachable(Link network) const {
   return "";
 }
 
+Fabric Fabric::with_rates(double scale_up, double scale_out) const {
+  Fabric out = *this;
+  for (FabricLink& link : out.links_)
+    link.rate = link.rate * (link.network == Link::scale_out ? scale_out : scale_up);
+  return out;
+}
+
 int64_t Fabric::memory_bytes() const {
   size_t total = nodes_.capacity() * sizeof(FabricNode) + links_.capacity() * sizeof(FabricLink) +
                  (endpoint_.capacity() + out_begin_.capacity() + out_links_.capacity()) * sizeof(int32_t);

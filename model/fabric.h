@@ -85,6 +85,9 @@ class Fabric {
   /// can.
   std::string unreachable(Link network) const;
 
+  /// The same network with each link's rate multiplied by the factor of its class of path; routes are shared.
+  Fabric with_rates(double scale_up, double scale_out) const;
+
   /// Bytes of memory held, routes included.
   int64_t memory_bytes() const;
 

@@ -245,6 +245,8 @@ ErrorSummary sum_up(std::vector<std::pair<double, std::string>> errors) {
   return out;
 }
 
+}  // namespace
+
 void sum_up(ValidationResult& result) {
   using Errors = std::vector<std::pair<double, std::string>>;
   std::map<std::string, std::map<std::string, Errors>> sets;
@@ -262,8 +264,6 @@ void sum_up(ValidationResult& result) {
     for (const auto& [family, by_set] : by_family)
       for (const auto& [set, errors] : by_set) result.families[executor][family][set] = sum_up(errors);
 }
-
-}  // namespace
 
 ValidationResult run_validation(const ValidationPlan& plan,
                                 const std::map<std::string, ExecutorFactory>& executors,

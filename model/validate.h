@@ -148,6 +148,9 @@ ValidationResult run_validation(const ValidationPlan& plan,
                                 const std::map<std::string, ExecutorFactory>& executors,
                                 const RowMatch& only = {});
 
+/// Fills summary and families from the rows: run_validation() does it; for results put together from parts.
+void sum_up(ValidationResult& result);
+
 /// The factory of the analytic executor.
 ExecutorFactory analytic_factory();
 

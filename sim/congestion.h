@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "model/congestion_settings.h"
 #include "sim/channels.h"
-#include "sim/congestion_settings.h"
 #include "sim/packet_settings.h"
 
 namespace plumb::sim {

@@ -3,6 +3,7 @@
 
 #include "sim/packet_records.h"
 #include "sim/pool.h"
+#include "sim/prefetch.h"
 
 namespace plumb::sim {
 
@@ -50,6 +51,19 @@ class CreditLists {
       records_.remove(index);
     }
     return units;
+  }
+
+  /// Ask the cache for what collect() and add() will touch.
+  void prefetch_first(const Lane& lane) const {
+    if (lane.credit_head != kNil) prefetch(&records_[lane.credit_head]);
+  }
+  void prefetch_second(const Lane& lane) const {
+    if (lane.credit_head == kNil) return;
+    const uint32_t next = records_[lane.credit_head].next;
+    if (next != kNil) prefetch(&records_[next]);
+  }
+  void prefetch_last(const Lane& lane) const {
+    if (lane.credit_head != kNil) prefetch(&records_[lane.credit_tail]);
   }
 
   int64_t memory_bytes() const { return records_.memory_bytes(); }

@@ -3,15 +3,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 namespace plumb::sim {
 
 namespace {
 
 constexpr size_t kInsertionSortLimit = 32;
+constexpr Ps kBucketsAhead = 8;  // more would make of open_ a long sorted list to insert into
 
 /// Stable: events of equal date keep their order.
-void sort_by_time(std::vector<EventQueue::Event>& events) {
+void sort_by_time(std::span<EventQueue::Event> events) {
   if (events.size() > kInsertionSortLimit) {
     std::stable_sort(events.begin(), events.end(),
                      [](const auto& a, const auto& b) { return a.time < b.time; });
@@ -27,9 +29,10 @@ void sort_by_time(std::vector<EventQueue::Event>& events) {
 
 }  // namespace
 
-EventQueue::EventQueue(int width_bits, int bucket_bits)
+EventQueue::EventQueue(int width_bits, int bucket_bits, size_t look_ahead)
     : width_bits_(width_bits),
       mask_((1u << bucket_bits) - 1),
+      look_ahead_(look_ahead),
       heads_(size_t{1} << bucket_bits, kNil),
       occupied_((size_t{1} << bucket_bits) / 64, 0) {
   PLUMB_CHECK(width_bits >= 0 && width_bits < 32 && bucket_bits >= 6 && bucket_bits < 32,
@@ -94,6 +97,21 @@ void EventQueue::move_far_events() {
   }
 }
 
+/// Opens what comes within a few buckets, as long as fewer than look_ahead_ + 1 events are open.
+void EventQueue::look_ahead() {
+  if (position_ == open_.size()) open_next();
+  const Ps last = (open_[position_].time >> width_bits_) + kBucketsAhead;
+  while (base_ < last && position_ + look_ahead_ >= open_.size()) {
+    const uint32_t slot = static_cast<uint32_t>(base_ + 1) & mask_;
+    const uint64_t bits = occupied_[slot / 64] >> (slot % 64);
+    if (bits == 0) return;  // perhaps there are some in the next word: this is a hint only
+    const Ps bucket = base_ + 1 + std::countr_zero(bits);
+    if (bucket > last) return;
+    open_bucket(bucket);
+    move_far_events();
+  }
+}
+
 void EventQueue::open_next() {
   Ps bucket = next_bucket();
   if (bucket == kNever) {
@@ -111,6 +129,7 @@ void EventQueue::open_bucket(Ps bucket) {
   base_ = bucket;
   const Ps start = bucket << width_bits_;
   const uint32_t slot = static_cast<uint32_t>(bucket) & mask_;
+  open_.erase(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(position_));
   position_ = 0;
   chain_.clear();
   size_t count = 0;
@@ -120,8 +139,9 @@ void EventQueue::open_bucket(Ps bucket) {
   }
   heads_[slot] = kNil;
   occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
-  open_.resize(count);
-  Event* out = open_.data();
+  const size_t before = open_.size();
+  open_.resize(before + count);
+  Event* out = open_.data() + before;
   for (size_t i = chain_.size(); i-- > 0;) {  // the oldest block is the last of the chain
     Block& block = blocks_[chain_[i]];
     for (uint32_t e = 0; e < block.count; ++e)
@@ -129,7 +149,7 @@ void EventQueue::open_bucket(Ps bucket) {
     block.next = free_block_;
     free_block_ = chain_[i];
   }
-  sort_by_time(open_);
+  sort_by_time(std::span(open_).subspan(before));
 }
 
 }  // namespace plumb::sim

@@ -20,7 +20,8 @@ class EventQueue {
   };
 
   /// Buckets of 2^width_bits ps, 2^bucket_bits of them. The defaults fit links of 10 to 1000 GB/s.
-  explicit EventQueue(int width_bits = 7, int bucket_bits = 14);
+  /// `look_ahead`: events that peek() shows when the queue is busy.
+  explicit EventQueue(int width_bits = 7, int bucket_bits = 14, size_t look_ahead = 0);
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
@@ -46,13 +47,13 @@ class EventQueue {
 
   /// Requires !empty().
   Event pop() {
-    if (position_ == open_.size()) open_next();
+    if (position_ + look_ahead_ >= open_.size()) look_ahead();
     --size_;
     return open_[position_++];
   }
 
-  /// The event `ahead` places after the next one when its bucket is open already, else nullptr: a hint what
-  /// to prefetch.
+  /// The event `ahead` places after the next one when it is sorted in already, else nullptr: a hint what to
+  /// prefetch. Of a busy queue the next `look_ahead` ones are.
   const Event* peek(size_t ahead) const {
     return position_ + ahead < open_.size() ? &open_[position_ + ahead] : nullptr;
   }
@@ -92,6 +93,7 @@ class EventQueue {
   void insert_open(Ps time, uint32_t word);
   void insert_far(Ps time, uint32_t word);
   uint32_t add_block(uint32_t slot);
+  void look_ahead();
   void open_next();
   void open_bucket(Ps bucket);
   void move_far_events();
@@ -99,13 +101,14 @@ class EventQueue {
 
   int width_bits_;
   uint32_t mask_;
-  Ps base_ = -1;  // number of the open bucket
+  size_t look_ahead_;
+  Ps base_ = -1;  // number of the last bucket that was opened
   size_t size_ = 0;
   std::vector<uint32_t> heads_;     // [buckets] newest block of the chain
   std::vector<uint64_t> occupied_;  // [buckets / 64] bitmap
   std::vector<Block> blocks_;
   uint32_t free_block_ = kNil;
-  std::vector<Event> open_;  // the open bucket in order
+  std::vector<Event> open_;  // the open buckets in order
   size_t position_ = 0;      // next event of open_
   std::vector<uint32_t> chain_;
   std::vector<Far> far_;  // heap, earliest first

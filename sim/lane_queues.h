@@ -6,6 +6,7 @@
 
 #include "sim/packet_records.h"
 #include "sim/pool.h"
+#include "sim/prefetch.h"
 
 namespace plumb::sim {
 
@@ -66,9 +67,12 @@ class LaneQueues {
     return packet;
   }
 
-  /// Asks the cache for the packet that take() would return.
-  void prefetch(const Lane& lane) const {
-    if (lane.turn != kNil) __builtin_prefetch(&packets_[queues_[lane.turn].head]);
+  /// Ask the cache for what take() will touch: first its queue, later its packet.
+  void prefetch_queue(const Lane& lane) const {
+    if (lane.turn != kNil) prefetch(&queues_[lane.turn]);
+  }
+  void prefetch_packet(const Lane& lane) const {
+    if (lane.turn != kNil) prefetch(&packets_[queues_[lane.turn].head]);
   }
 
   /// Calls visit(packet) for all that wait.

@@ -2,10 +2,13 @@
 #include "sim/packet_engine.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 
 #include "model/error.h"
 #include "sim/channel_dependency.h"
+#include "sim/prefetch.h"
 
 namespace plumb::sim {
 
@@ -14,8 +17,10 @@ namespace {
 constexpr int64_t kDefaultBuffer =
     65536;  // bytes per lane where the lanes do not say: 400 Gb/s x 0.6 us, rounded up
 constexpr int64_t kDefaultCreditUnit = 64;
-constexpr double kEventsPerBucket = 8;                 // measured
-constexpr size_t kPrefetchFar = 4, kPrefetchNear = 2;  // events ahead; measured
+constexpr double kEventsPerBucket = 8;                               // measured
+constexpr std::array<size_t, 5> kPrefetchAhead = {15, 12, 9, 6, 3};  // events, step by step; measured
+constexpr uint32_t kPrefetchLanes = 4;      // of a port: more would be too much to ask for at once
+constexpr int64_t kCacheBytes = 384 << 10;  // smaller ports and lanes lose by prefetching; measured
 constexpr int32_t kBits = 64;  // of the masks over the lanes and over the channels of an endpoint
 
 }  // namespace
@@ -101,7 +106,8 @@ int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
     const NetworkSettings& network = settings_.network(channel.network);
     const int64_t packet = network.mtu_bytes + network.first_header_bytes;
     bytes = std::max<int64_t>(
-        bytes, std::llround(2 * rate * static_cast<double>(channel.wire_latency)) + 2 * packet);
+        bytes, std::llround(2 * network.round_trips * rate * static_cast<double>(channel.wire_latency)) +
+                   2 * packet);
   }
   // A NIC that was taken out holds what is on its way through it; the credits of the wire do not cover that.
   bytes += std::llround(rate * static_cast<double>(channel.latency - channel.wire_latency));
@@ -114,8 +120,7 @@ int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
 
 void PacketEngine::make_ports() {
   const uint32_t channels = num_channels();
-  stalled_since_.assign(num_lanes(), 0);
-  stalled_.assign(num_lanes(), 0);
+  stalls_.resize(num_lanes());
   debts_.resize(channels * virtual_lanes_);
   if (settings_.input_queues == InputQueues::fifo) fifos_.resize(num_lanes());
   smallest_buffer_.fill(std::numeric_limits<int32_t>::max());
@@ -166,7 +171,8 @@ void PacketEngine::shape_queue() {
   while (width_bits < 20 && static_cast<double>(Ps{2} << width_bits) < width * 1.41) ++width_bits;
   int bucket_bits = 10;
   while (bucket_bits < 16 && Ps{1} << (width_bits + bucket_bits) < 2 * longest) ++bucket_bits;
-  queue_ = EventQueue(width_bits, bucket_bits);
+  exceeds_caches_ = ports_.memory_bytes() > kCacheBytes;
+  queue_ = EventQueue(width_bits, bucket_bits, exceeds_caches_ ? kPrefetchAhead[0] + 1 : 0);
 }
 
 void PacketEngine::make_sources() {
@@ -180,6 +186,10 @@ void PacketEngine::make_sources() {
     const Vertex at = static_cast<Vertex>(source.rank);
     source.slot = graph_.num_in(at) + i % (2 * classes);
     source.has_one_channel = graph_.out_end(at) - graph_.out_begin(at) <= 1;
+    if (!source.has_one_channel) source.gates = ~uint64_t{0};
+    if (!source.has_one_channel)
+      for (Channel c = graph_.out_begin(at); c < graph_.out_end(at); ++c)
+        if (graph_[c].carries(source.network)) source.gates &= ~(uint64_t{1} << gate_of(c));
     const Injection& injection = settings_.network(source.network).injection;
     source.queue_pairs = injection.queue_pairs;
     source.is_plain = injection.outstanding_bytes == 0 && injection.message_rate.value <= 0;
@@ -225,7 +235,7 @@ bool PacketEngine::advance(Ps until) {
     const EventQueue::Event event = queue_.pop();
     now_ = event.time;
     ++counts_.events;
-    prefetch();
+    if (exceeds_caches_) prefetch_ahead();
     handle(static_cast<EventKind>(event.word >> kIndexBits), event.word & ((1u << kIndexBits) - 1));
     if (stop_) {
       stop_ = false;
@@ -236,29 +246,68 @@ bool PacketEngine::advance(Ps until) {
   return false;
 }
 
-/// Asks the caches for what the next events will touch: the records of a large network do not fit them.
-inline void PacketEngine::prefetch() const {
+/// Asks the caches for what the next events will touch, the records of a large network do not fit them: each
+/// step of a chain of records a few events after the one before.
+inline void PacketEngine::prefetch_ahead() const {
   constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-  const auto kind = [](const EventQueue::Event* e) { return static_cast<EventKind>(e->word >> kIndexBits); };
-  if (const EventQueue::Event* e = queue_.peek(kPrefetchFar)) {
-    const uint32_t index = e->word & kIndexMask;
-    if (kind(e) <= EventKind::deliver) {
-      __builtin_prefetch(&packets_[index]);
-    } else if (kind(e) == EventKind::port_done) {
-      __builtin_prefetch(&port(index));
-      __builtin_prefetch(&port(index) + 1);
+  for (size_t step = 0; step < kPrefetchAhead.size(); ++step) {
+    const EventQueue::Event* e = queue_.peek(kPrefetchAhead[step]);
+    if (e == nullptr) continue;
+    const auto kind = static_cast<EventKind>(e->word >> kIndexBits);
+    if (kind <= EventKind::deliver) {
+      prefetch_packet(step, e->word & kIndexMask, kind == EventKind::deliver);
+    } else if (kind == EventKind::port_done) {
+      prefetch_port(step, e->word & kIndexMask);
     }
   }
-  if (const EventQueue::Event* e = queue_.peek(kPrefetchNear)) {
-    const uint32_t index = e->word & kIndexMask;
-    if (kind(e) <= EventKind::deliver) {
-      __builtin_prefetch(&lane(packets_[index].in));
-      if (kind(e) == EventKind::deliver) __builtin_prefetch(&messages_[packets_[index].message]);
-    } else if (kind(e) == EventKind::port_done) {
-      waiting_.prefetch(lane(index, 0));
-      const uint32_t feeder = port(index).feeder;
-      if (feeder < sources_.size() && sources_[feeder].following != kNil)
-        __builtin_prefetch(&messages_[sources_[feeder].following]);
+}
+
+inline void PacketEngine::prefetch_packet(size_t step, uint32_t index, bool is_there) const {
+  const Packet& p = packets_[index];
+  switch (step) {
+    case 0:
+      return prefetch(&p);
+    case 1:
+      prefetch(&lane(p.in));
+      if (is_there) prefetch(&messages_[p.message]);
+      return;
+    case 2:
+      credits_.prefetch_last(lane(p.in));
+      return;
+    default:
+      if (is_there || step > 3) return;
+      const auto candidates = router_.candidates(p, lane(p.in).to);
+      if (candidates.size() == 1) {
+        prefetch(&port(candidates[0]));
+        prefetch(&lane(candidates[0], lane_of(p)));
+      } else if (!candidates.empty()) {
+        router_.prefetch_loads(candidates[0]);
+      }
+  }
+}
+
+inline void PacketEngine::prefetch_port(size_t step, uint32_t channel) const {
+  const Port& port = this->port(channel);
+  if (step == 0) {
+    prefetch(&port);
+    for (uint32_t l = 0; l < std::min(lanes_per_port_, kPrefetchLanes); ++l) prefetch(&lane(channel, l));
+    return;
+  }
+  if (step == 2 && port.feeder < sources_.size() && sources_[port.feeder].following != kNil)
+    prefetch(&messages_[sources_[port.feeder].following]);
+  for (uint64_t waiting = port.waiting_lanes; waiting != 0; waiting &= waiting - 1) {
+    const Lane& lane = this->lane(channel, static_cast<uint32_t>(std::countr_zero(waiting)));
+    if (step == 1) {
+      waiting_.prefetch_queue(lane);
+      credits_.prefetch_first(lane);
+    } else if (step == 2) {
+      waiting_.prefetch_packet(lane);
+      credits_.prefetch_second(lane);
+    } else {
+      const LaneId in = packets_[waiting_.first(lane)].in;
+      if (in == kNil) continue;
+      if (step == 3) prefetch(&this->lane(in));
+      if (step == 4) credits_.prefetch_last(this->lane(in));
     }
   }
 }

@@ -1,9 +1,7 @@
-// The inside of PacketNetwork. packet_engine.cc: set-up and event loop; packet_switch.cc: hops;
-// packet_inject.cc: sources; packet_deliver.cc: destinations; packet_faults.cc; packet_report.cc.
+// The inside of PacketNetwork; the sources are named at the functions.
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -74,7 +72,9 @@ class PacketEngine {
     queue_.push(at, static_cast<uint32_t>(kind) << kIndexBits | index);
   }
   void handle(EventKind kind, uint32_t index);
-  void prefetch() const;
+  void prefetch_ahead() const;
+  void prefetch_packet(size_t step, uint32_t packet, bool is_there) const;
+  void prefetch_port(size_t step, Channel channel) const;
 
   // packet_engine.cc
   void check_settings() const;
@@ -164,20 +164,19 @@ class PacketEngine {
   EventQueue queue_;
   Ps now_ = 0;
   bool stop_ = false;
+  bool exceeds_caches_ = false;  // its records: prefetching pays
   int64_t credit_unit_ = 64;
   uint32_t virtual_lanes_ = 1;
   uint32_t classes_ = 1;  // hop classes
   uint32_t lanes_per_port_ = 1;
   int32_t largest_units_ = 0;  // of a packet so far: lanes with more credits need no closer look
   std::array<int32_t, 2> smallest_buffer_{};
-
   PortTable ports_;
   std::vector<InputFifo> fifos_;     // [lanes], InputQueues::fifo only
   std::vector<uint32_t> fifo_next_;  // [packets]
   std::vector<int32_t> capacities_;  // [channels] units of each lane's buffer
   std::vector<LaneDebt> debts_;      // [channels][virtual lanes]
-  std::vector<Ps> stalled_since_;    // [lanes]
-  std::vector<Ps> stalled_;          // [lanes]
+  std::vector<Stall> stalls_;        // [lanes]
   std::vector<Source> sources_;      // [ranks][networks][classes]
   Pool<Packet> packets_;
   LaneQueues waiting_{packets_};

@@ -40,6 +40,8 @@ void PacketEngine::apply_fault(const Fault& fault) {
       const double rate = graph_[channel].rate.value * fault.factor;
       port(channel).ps_per_byte = static_cast<uint64_t>(std::llround(1e12 / rate * 0x1p32));
       set_head_delay(channel);
+      for (Channel before = 0; before < num_channels(); ++before)  // what goes on over it
+        if (graph_[before].to == graph_[channel].from) set_head_delay(before);
       return;
     }
   }
@@ -78,6 +80,8 @@ void PacketEngine::reroute() {
     source.gates |= uint64_t{1} << gate_of(channel);
     request(packet.packet, channel, packet.slot);
   }
+  for (uint32_t i = 0; i < sources_.size(); ++i)  // some had no way until now
+    if (sources_[i].ring != kNil) inject(i);
 }
 
 /// Takes the packets that wait for a channel out of its queues.

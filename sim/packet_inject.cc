@@ -172,7 +172,7 @@ Channel PacketEngine::open_gate(const Source& source, uint32_t message_index) {
 /// that may go.
 bool PacketEngine::send_one(uint32_t source) {
   Source& s = sources_[source];
-  if (s.ring == kNil || (s.gates != 0 && s.has_one_channel)) return false;
+  if (s.ring == kNil || s.gates == ~uint64_t{0}) return false;
   Ps earliest = kNever;
   uint32_t previous = s.ring, index = s.following;
   for (int32_t tries = s.active; tries > 0; --tries) {

@@ -74,6 +74,13 @@ struct alignas(64) Lane {
 };
 static_assert(sizeof(Lane) == 64);
 
+/// Times when a lane had a packet and no credits for it.
+struct Stall {
+  Ps since = 0;  // of the current one
+  Ps total = 0;  // of those before
+  int64_t count = 0;
+};
+
 /// Strict first-in-first-out input of one lane (InputQueues::fifo).
 struct InputFifo {
   uint32_t head = kNil;
@@ -121,9 +128,10 @@ struct alignas(64) Source {
   uint32_t following = kNil;  // the one after it
   int32_t active = 0;
   int32_t queue_pairs = 0;
-  uint64_t gates = 0;  // bit per local channel on which a packet of it waits
-  Ps wake = kNever;    // pending wake-up
-  Ps next_start = 0;   // message rate
+  uint64_t gates =
+      ~uint64_t{1};   // bit per local channel: a packet of it waits there, or it is not of its network
+  Ps wake = kNever;   // pending wake-up
+  Ps next_start = 0;  // message rate
   int64_t outstanding = 0;
   Rank rank = 0;
   uint32_t slot = 0;  // as an input of the rank's channels

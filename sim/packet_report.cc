@@ -13,13 +13,18 @@ std::vector<LaneUse> PacketEngine::lane_use() const {
     const Lane& lane = this->lane(id);
     if (lane.bytes == 0 && lane.peak_waiting == 0) continue;
     const uint32_t index = id % lanes_per_port_;
+    const Stall& stall = stalls_[id];
+    const std::array<LinkId, 2>& links = graph_[lane.channel].links;
     result.push_back({.channel = lane.channel,
+                      .link = links[0],
+                      .last_link = links[1] == kNone ? links[0] : links[1],
                       .virtual_lane = static_cast<int32_t>(index / classes_),
                       .hop_class = static_cast<int32_t>(index % classes_),
                       .packet_bytes = lane.bytes,
                       .peak_waiting = lane.peak_waiting * credit_unit_,
                       .peak_buffer = int64_t{capacities_[lane.channel] - lane.least_credits} * credit_unit_,
-                      .stalled = stalled_[id] + (lane.is_stalled ? now_ - stalled_since_[id] : 0)});
+                      .stalled = stall.total + (lane.is_stalled ? now_ - stall.since : 0),
+                      .starved = stall.count});
   }
   return result;
 }
@@ -46,7 +51,7 @@ int64_t PacketEngine::memory_bytes() const {
                   bytes(extras_) + bytes(contents_) + credits_.memory_bytes() + echoes_.memory_bytes() +
                   flows_.memory_bytes();
   return total + ports_.memory_bytes() + router_.memory_bytes() + waiting_.memory_bytes() + bytes(fifos_) +
-         bytes(fifo_next_) + bytes(debts_) + bytes(stalled_since_) + bytes(stalled_) + bytes(sources_);
+         bytes(fifo_next_) + bytes(debts_) + bytes(stalls_) + bytes(sources_);
 }
 
 /// A lane is deadlocked when it has a packet and no credits, none come back, and all that fills its far

@@ -5,22 +5,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/congestion_settings.h"
 #include "model/fabric.h"
 #include "model/lanes.h"
+#include "model/sim_options.h"
 #include "model/units.h"
-#include "sim/congestion_settings.h"
 
 namespace plumb::sim {
-
-/// How a packet gets one of several next hops.
-enum class RoutePolicy : uint8_t {
-  by_destination,  // fixed by the destination, as linear forwarding tables do
-  by_flow,         // hash of source, destination and class: ECMP, UB "per flow"
-  spread,          // at random for every packet: UB "per packet"
-  adaptive,        // the least loaded lane for every packet
-  valiant,         // over a random vertex that endpoints hang on, adaptive on the way
-  ugal,            // minimal or Valiant, whichever promises less queue times hops at the first switch
-};
 
 /// What lies between a rank and the first link.
 struct Injection {
@@ -35,16 +26,11 @@ struct NetworkSettings {
   int32_t mtu_bytes = 4096;         // payload of a packet where the message does not say
   int32_t first_header_bytes = 42;  // of a first or only packet (InfiniBand: LRH, BTH, RETH, ICRC, VCRC)
   int32_t next_header_bytes = 26;   // of the others
+  double round_trips = 1;           // of credits that a lane's buffer holds at least, with fit_buffers
   RoutePolicy policy =
       RoutePolicy::adaptive;  // a class that may not adapt (Lanes::adaptive) goes by_flow instead
   int32_t sample = 0;         // candidates that an adaptive choice looks at, 0 = all
   Injection injection;
-};
-
-/// Where arrived packets wait in a switch.
-enum class InputQueues : uint8_t {
-  per_output,  // virtual output queues: served round robin by input, no blocking inside the switch
-  fifo,        // one queue per input and lane: its first packet blocks the others
 };
 
 /// Lanes are multiplied by hop classes where routes would otherwise depend on each other in a circle: a
@@ -65,8 +51,8 @@ struct PacketSettings {
   Lanes lanes;
   HopClasses hop_classes;
   InputQueues input_queues = InputQueues::per_output;
-  /// Buffers of links that are too long for Lanes::buffer grow to one credit round trip plus two packets;
-  /// false: all are as given, and long links starve.
+  /// Buffers of links that are too long for Lanes::buffer grow to their network's credit round trips plus two
+  /// packets; false: all are as given, and long links starve.
   bool fit_buffers = true;
   Seconds reroute_delay = microseconds(10);  // from a failure to new tables
   LocalCopy local;                           // messages from a rank to itself

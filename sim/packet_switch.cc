@@ -150,7 +150,8 @@ inline uint32_t PacketEngine::pick_lane(Port& port, Channel channel) {
 inline void PacketEngine::starve(LaneId id, Lane& lane, const Port& port) {
   if (!lane.is_stalled) {
     lane.is_stalled = true;
-    stalled_since_[id] = now_;
+    stalls_[id].since = now_;
+    ++stalls_[id].count;
   }
   if (credits_.is_empty(lane) || lane.has_credit_event || port.is_down) return;
   lane.has_credit_event = true;
@@ -170,7 +171,7 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
   lane.bytes += p.bytes;
   if (lane.is_stalled) {
     lane.is_stalled = false;
-    stalled_[id] += now_ - stalled_since_[id];
+    stalls_[id].total += now_ - stalls_[id].since;
   }
   ++counts_.packet_hops;
 
@@ -190,7 +191,9 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
     return_credits(p.in, end, static_cast<int32_t>(p.units));
   }
   p.in = id;
-  const bool is_there = port.to == static_cast<Vertex>(p.target) && (p.flags & kDetour) == 0;
+  // On a mesh even a detour may lead over the destination.
+  const Rank ends = (p.flags & kDetour) == 0 ? p.target : messages_[p.message].dst;
+  const bool is_there = port.to == static_cast<Vertex>(ends);
   const Ps moves = is_there ? end : now_ + static_cast<Ps>((uint64_t{port.head_delay} * p.bytes) >> 16);
   push(moves + port.latency, is_there ? EventKind::deliver : EventKind::arrive, packet);
   if ((port.waiting_lanes != 0 || wants_done(port.feeder)) && !port.has_done_event)

@@ -53,7 +53,7 @@ uint32_t RouteTable::store(const std::vector<Channel>& channels) {
 
 void RouteTable::fill(const Fabric& fabric, const ChannelGraph& graph) {
   const uint32_t vertices = graph.num_vertices();
-  std::map<std::vector<Channel>, uint32_t> stored;
+  std::map<std::vector<Channel>, uint32_t> stored;  // of one vertex: others have other channels
   // Two ranks of a group, so that one is not at the vertex asked for.
   std::vector<Rank> second(num_groups_, kNone);
   for (Rank r = 0; r < graph.ranks(); ++r)
@@ -76,6 +76,7 @@ void RouteTable::fill(const Fabric& fabric, const ChannelGraph& graph) {
     }
     row_of_[v] = static_cast<uint32_t>(row_vertex_.size());
     row_vertex_.push_back(v);
+    stored.clear();
     for (uint32_t g = 0; g < num_groups_; ++g) {
       Rank dst = members_[g];
       if (static_cast<Vertex>(dst) == v) dst = second[g];
@@ -89,6 +90,8 @@ void RouteTable::fill(const Fabric& fabric, const ChannelGraph& graph) {
       entries_.push_back(it->second);
     }
   }
+  entries_.shrink_to_fit();
+  pool_.shrink_to_fit();
 }
 
 int32_t RouteTable::hops(Vertex at, Rank dst) const {

@@ -68,7 +68,7 @@ class RouteTable {
   void fill(const Fabric& fabric, const ChannelGraph& graph);
   void prune(const ChannelGraph& graph, std::span<const uint8_t> down);
   uint32_t store(const std::vector<Channel>& channels);
-  std::span<const Channel> list(uint32_t entry) const { return {&pool_[entry + 1], pool_[entry]}; }
+  std::span<const Channel> list(uint32_t entry) const { return {pool_.data() + entry + 1, pool_[entry]}; }
 
   Link network_;
   uint32_t num_groups_ = 0;

@@ -32,6 +32,10 @@ uint64_t mix(uint64_t x) {  // SplitMix64's finaliser
 
 }  // namespace
 
+uint32_t choose_by_flow(const Message& message, uint64_t seed, Vertex at, uint32_t count) {
+  return static_cast<uint32_t>(mix(mix(flow_key(message) ^ seed) ^ at) % count);
+}
+
 Router::Router(const Fabric& fabric, const ChannelGraph& graph, const PacketSettings& settings)
     : fabric_(fabric), graph_(graph), settings_(settings), down_(graph.channels().size(), 0) {
   tables_.emplace_back(fabric, graph, Link::scale_up);
@@ -71,7 +75,7 @@ Channel Router::choose(std::span<const Channel> candidates, const Packet& p, con
     case RoutePolicy::by_destination:
       return candidates[static_cast<uint32_t>(p.target) % count];
     case RoutePolicy::by_flow:
-      return candidates[mix(mix(flow_key(message) ^ settings_.seed) ^ at) % count];
+      return candidates[choose_by_flow(message, settings_.seed, at, count)];
     case RoutePolicy::spread:
       return candidates[random_below(count)];
     case RoutePolicy::adaptive:
@@ -119,7 +123,8 @@ bool Router::consider_detour(Packet& p, Rank dst, Vertex at) {
   if (policy != RoutePolicy::valiant && policy != RoutePolicy::ugal) return false;
   if (table.is_last(at, p.target)) return false;  // neighbours at one switch
   const Rank via = table.member(random_below(table.num_groups()));
-  if (table.is_last(at, via) || table.group(via) == table.group(p.target) || table.hops(at, via) < 0)
+  if (at == static_cast<Vertex>(via) || table.is_last(at, via) || table.group(via) == table.group(p.target) ||
+      table.hops(at, via) < 0)
     return false;
   if (policy == RoutePolicy::ugal) {
     auto cost = [&](Rank rank, int32_t hops) {

@@ -29,12 +29,15 @@ struct PacketCounts {
 /// One lane (virtual lane and hop class) of one channel since the start.
 struct LaneUse {
   Channel channel = 0;
+  LinkId link = 0;       // the channel's first, where its packets wait
+  LinkId last_link = 0;  // the one that leads to its receiving buffer
   int32_t virtual_lane = 0;
   int32_t hop_class = 0;
   int64_t packet_bytes = 0;  // sent, headers included
   int64_t peak_waiting = 0;  // bytes queued for this output lane, in credit units
   int64_t peak_buffer = 0;   // bytes of the receiving buffer taken or under way, in credit units
   Ps stalled = 0;            // a packet waited here with the lane out of credits
+  int64_t starved = 0;       // times that this began
 };
 
 /// Use of a fabric link, all lanes together.

@@ -65,13 +65,26 @@ TEST(Layering, ComponentsIncludeOnlyWhatStandsBelowThem) {
 }
 
 TEST(Layering, ThirdPartyStaysOutOfHeaders) {
+  // Included by sources only; the one place that knows SimGrid's versions.
+  const fs::path internal = kRoot / "sim/simgrid/compat.h";
   for (const std::string component : {"model", "sim"})
     for (const auto& path : sources_of(component)) {
       if (path.extension() != ".h") continue;
       for (const auto& include : includes_of(path))
+        EXPECT_NE(include, "sim/simgrid/compat.h") << path << " passes SimGrid's headers on";
+      if (path == internal) continue;
+      for (const auto& include : includes_of(path))
         EXPECT_FALSE(begins_with_any(include, {"yaml-cpp/", "Eigen/", "simgrid/", "nlohmann/", "xxhash"}))
             << path << " includes " << include;
     }
+}
+
+TEST(Layering, OnlyTheCouplingKnowsSimGrid) {
+  for (const auto& path : sources_of("sim")) {
+    if (path.parent_path() == kRoot / "sim/simgrid") continue;
+    for (const auto& include : includes_of(path))
+      EXPECT_FALSE(begins_with_any(include, {"simgrid/", "sim/simgrid/"})) << path << " includes " << include;
+  }
 }
 
 TEST(Layering, KernelsSeeOnlyDeviceSafeModelHeaders) {
@@ -96,13 +109,15 @@ TEST(Layering, FilesStayInTheirBudget) {
 }
 
 TEST(Map, NamesEveryFileOfItsComponent) {
-  for (const std::string component : {"model", "sim", "kernels", "hw"}) {
+  for (const std::string component : {"model", "sim", "sim/simgrid", "kernels", "hw"}) {
     if (!fs::exists(kRoot / component)) continue;
     const fs::path map = kRoot / component / "README.md";
     if (sources_of(component).empty()) continue;
     ASSERT_TRUE(fs::exists(map)) << map;
     const std::string text = read(map);
     for (const auto& path : sources_of(component)) {
+      // A folder with a map of its own speaks for itself.
+      if (path.parent_path() != kRoot / component && fs::exists(path.parent_path() / "README.md")) continue;
       // A header stands for its source.
       if (path.extension() == ".cc" && fs::exists(fs::path(path).replace_extension(".h"))) continue;
       const std::string name = fs::relative(path, kRoot / component);

@@ -1,8 +1,10 @@
 // plumb run: every point of an experiment on its executors, lined up in one table.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "model/error.h"
 #include "model/host_dump.h"
@@ -25,6 +27,10 @@ struct Options {
   int32_t jobs = 0;
   bool json = false;
 };
+
+/// What a point may write.
+constexpr std::array<std::string_view, 8> kPointFiles = {
+    "host.csv", "analytic.csv", "sim.csv", "cuda.csv", "links.csv", "lanes.csv", "waits.csv", "report.html"};
 
 std::string prefix_of(size_t point, size_t points) {
   return points == 1 ? "" : fmt::format("point{}-", point);
@@ -90,6 +96,24 @@ std::string lineup(const Json& points, const std::vector<std::string>& on) {
   return table.text();
 }
 
+/// Who waits for whom much longer than others, of each point: nothing when there is nobody.
+std::string findings(const Json& points) {
+  constexpr size_t kMostLines = 10;  // of a point
+  std::string text;
+  for (const Json& point : points)
+    for (const Json& executor : point.value("executors", Json::array())) {
+      if (!executor.contains("sim") || executor["sim"]["findings"].empty()) continue;
+      const std::string label = point["label"];
+      text += fmt::format("waits{}{}:\n", label.empty() ? "" : " of ", label);
+      const Json& list = executor["sim"]["findings"];
+      for (size_t i = 0; i < std::min(list.size(), kMostLines); ++i)
+        text += "  " + list[i]["text"].get<std::string>() + "\n";
+      const auto count = executor["sim"]["findings_count"].get<size_t>();
+      if (count > kMostLines) text += fmt::format("  and {} more\n", count - kMostLines);
+    }
+  return text;
+}
+
 Json run_all(const Options& options, const std::vector<Experiment>& experiments, int& exit_code) {
   // Points that share a GPU would time each other.
   const auto& on = experiments.front().run.on;
@@ -130,7 +154,7 @@ void check_request(const Options& options, const std::vector<Experiment>& experi
     fail_usage("--dump writes the rows of the host: run --on host");
 }
 
-/// Until the run has ended the folder holds a result that says so; traces of an earlier run go.
+/// Until the run has ended the folder holds a result that says so; files of an earlier run go.
 void start_folder(const std::string& folder, const std::string& name) {
   check_writable_folder(folder);
   const Json running = {
@@ -139,10 +163,9 @@ void start_folder(const std::string& folder, const std::string& name) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string file = entry.path().filename().string();
     const size_t dash = file.rfind('-');
-    const std::string executor = dash == std::string::npos ? file : file.substr(dash + 1);
+    const std::string ending = dash == std::string::npos ? file : file.substr(dash + 1);
     const bool is_ours = dash == std::string::npos || file.rfind("point", 0) == 0;
-    if (is_ours && (executor == "host.csv" || executor == "analytic.csv" || executor == "sim.csv" ||
-                    executor == "cuda.csv"))
+    if (is_ours && std::find(kPointFiles.begin(), kPointFiles.end(), ending) != kPointFiles.end())
       std::filesystem::remove(entry.path());
   }
 }
@@ -182,6 +205,7 @@ int run(const Options& options) {
   const auto is_done = [](const Json& point) { return !point.contains("error"); };
   if (std::any_of(points.begin(), points.end(), is_done))
     std::printf("%s", lineup(points, experiments.front().run.on).c_str());
+  std::printf("%s", findings(points).c_str());
   return exit_code;
 }
 
@@ -192,7 +216,8 @@ Action configure_run(CLI::App& app) {
   app.add_option("experiment", options->experiment, "experiment file")->required();
   app.add_option("--on", options->on, "executors: host, analytic, sim, cuda")->delimiter(',');
   app.add_option("--set", options->set, "override a key, e.g. shape.topk=4")->take_all();
-  app.add_option("-o,--out", options->folder, "write traces and result.json to this folder");
+  app.add_option("-o,--out", options->folder,
+                 "write traces, result.json and the page of a simulated run here");
   app.add_option("--dump", options->dump, "write the rows that the host run delivered to this folder");
   app.add_option("--csv", options->csv, "write phases, times and bytes to this file");
   app.add_option("--jobs", options->jobs, "points at a time, 0 = one per core");

@@ -66,18 +66,20 @@ void write_file(const std::string& given, std::string_view content) {
   if (error) refuse(path, error.message());
 }
 
-std::string shipped_rules() {
+std::string shipped_file(const std::string& path) {
   std::error_code error;
   const fs::path folder =
       fs::read_symlink("/proc/self/exe", error).parent_path();  // BUILD/PRESET/tools or PREFIX/bin
   std::string tried;
   for (const fs::path& root : {fs::path("."), folder / "../../..", folder / "../share/plumb"}) {
-    const fs::path rules = (root / "experiments/validate.yaml").lexically_normal();
-    if (fs::exists(rules)) return rules.string();
-    tried += fmt::format("{}'{}'", tried.empty() ? "" : ", ", rules.string());
+    const fs::path file = (root / path).lexically_normal();
+    if (fs::exists(file)) return file.string();
+    tried += fmt::format("{}'{}'", tried.empty() ? "" : ", ", file.string());
   }
-  fail_usage("no rules of validation found at {}; name them with --rules or the key 'validation'", tried);
+  fail_usage("'{}' was found at none of {}; run inside a checkout or an installation", path, tried);
 }
+
+std::string shipped_rules() { return shipped_file("experiments/validate.yaml"); }
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

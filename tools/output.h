@@ -16,8 +16,10 @@ void check_writable_folder(const std::string& path);
 /// is full.
 void write_file(const std::string& path, std::string_view content);
 
-/// experiments/validate.yaml of the checkout that is the current folder or that the binary was built in, or
+/// A file by its path in the checkout that is the current folder or that the binary was built in, or
 /// as installed beside the binary. Throws Error(usage) naming the places when there is none.
+std::string shipped_file(const std::string& path);
+/// experiments/validate.yaml.
 std::string shipped_rules();
 
 /// The whole file as text. Throws Error(usage) naming the path.

@@ -16,6 +16,10 @@
 #include "tools/output.h"
 #include "tools/run_cuda.h"
 
+#ifdef PLUMB_HAS_SIM
+#include "tools/sim_run.h"
+#endif
+
 namespace plumb {
 namespace {
 
@@ -45,13 +49,31 @@ Trace run_host(const Context& c, const Plan& plan) {
   return trace;
 }
 
-Trace run_executor(const Context& c, const Plan& plan, const std::string& name) {
-  if (name == "host") return run_host(c, plan);
-  if (name == "analytic")
-    return AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan);
-  if (name == "cuda") return run_cuda(c.experiment, c.routing, plan);
+/// What an executor gave, and its object `sim` if it simulated.
+struct Outcome {
+  Trace trace;
+  Json sim;
+};
+
+#ifdef PLUMB_HAS_SIM
+Outcome run_sim(const Context& c, const Plan& plan) {
+  SimulatedRun run = run_simulated(c.experiment, c.fabric, plan, c.options);
+  return {std::move(run.trace), std::move(run.json)};
+}
+#else
+Outcome run_sim(const Context&, const Plan&) {
   throw Error(ErrorKind::environment,
-              fmt::format("executor '{}' is not in this build; there are: host, analytic, cuda", name));
+              "executor 'sim' is not in this build: it was configured with PLUMB_SIM=OFF");
+}
+#endif
+
+Outcome run_executor(const Context& c, const Plan& plan, const std::string& name) {
+  if (name == "host") return {run_host(c, plan), {}};
+  if (name == "analytic")
+    return {AnalyticExecutor(c.experiment.machine, c.fabric, c.experiment.machine.costs).run(plan), {}};
+  if (name == "sim") return run_sim(c, plan);
+  if (name == "cuda") return {run_cuda(c.experiment, c.routing, plan), {}};
+  throw Error(ErrorKind::usage, fmt::format("'{}' is no executor; allowed: host, analytic, sim, cuda", name));
 }
 
 double microseconds_or_nan(Seconds s) { return s.value * 1e6; }
@@ -79,13 +101,6 @@ Json executor_json(const Plan& plan, const Trace& trace, const Ledger& expected)
           {"bytes", total.bytes},
           {"ledger_ok", trace.ledger == expected},
           {"phases", phases}};
-}
-
-void write_trace(const PointOptions& options, const Trace& trace) {
-  if (options.trace_folder.empty()) return;
-  std::ostringstream text;
-  write_csv(text, trace);
-  write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
 }
 
 /// Published rows beside the runs: what each executor predicts in the row's own unit.
@@ -212,6 +227,13 @@ Experiment effective(Experiment e, Json* report) {
   return e;
 }
 
+void write_trace(const PointOptions& options, const Trace& trace) {
+  if (options.trace_folder.empty()) return;
+  std::ostringstream text;
+  write_csv(text, trace);
+  write_file(options.trace_folder + "/" + options.prefix + trace.header.executor + ".csv", text.str());
+}
+
 Json run_point(const Experiment& given, const PointOptions& options) {
   Json level;
   const Experiment e = effective(given, &level);
@@ -224,10 +246,12 @@ Json run_point(const Experiment& given, const PointOptions& options) {
   std::vector<Trace> traces;
   Json executors = Json::array();
   for (const std::string& name : e.run.on) {
-    Trace trace = run_executor(context, plan, name);
+    Outcome outcome = run_executor(context, plan, name);
+    Trace& trace = outcome.trace;
     trace.header.machine = e.machine.name;
     trace.header.seed = e.routing.seed;
     executors.push_back(executor_json(plan, trace, expected));
+    if (!outcome.sim.is_null()) executors.back()["sim"] = std::move(outcome.sim);
     write_trace(options, trace);
     traces.push_back(std::move(trace));
   }

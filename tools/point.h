@@ -16,7 +16,7 @@ namespace plumb {
 using Json = nlohmann::ordered_json;
 
 struct PointOptions {
-  std::string trace_folder;  // traces are written there, "" = nowhere
+  std::string trace_folder;  // traces, tables and pages are written there, "" = nowhere
   std::string dump_folder;   // rows of the host run are written there, "" = nowhere
   std::string prefix;        // of file names, tells points apart
 };
@@ -29,6 +29,9 @@ const Experiment& chosen_point(const std::vector<Experiment>& experiments, int32
 /// a warning on stderr. `report`: value and origin, may be null. Throws Error(usage) for a level out of
 /// range.
 Experiment effective(Experiment experiment, Json* report);
+
+/// NAME.csv of an executor in the trace folder, if there is one.
+void write_trace(const PointOptions& options, const Trace& trace);
 
 /// Throws Error(environment) for an executor that this build does not have, and what the executors throw.
 Json run_point(const Experiment& experiment, const PointOptions& options);

@@ -62,6 +62,38 @@ std::string Table::csv() const {
   return out;
 }
 
+std::string Table::html() const {
+  std::string out = "<table>\n<tr>";
+  for (const std::string& cell : header_) out += "<th>" + html_escaped(cell) + "</th>";
+  out += "</tr>\n";
+  for (const auto& row : rows_) {
+    out += "<tr>";
+    for (const std::string& cell : row)
+      out += (is_numeric(cell) ? "<td class=\"n\">" : "<td>") + html_escaped(cell) + "</td>";
+    out += "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+std::string html_escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (c == '\'')
+      out += "&#39;";
+    else
+      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out;
+}
+
 std::string number(double value) {
   if (!std::isfinite(value)) return "-";
   if (value == 0) return "0";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace plumb {
@@ -17,11 +18,16 @@ class Table {
   std::string text() const;
   /// RFC 4180: quotes only where needed, lines end in \n.
   std::string csv() const;
+  /// A <table> with escaped cells.
+  std::string html() const;
 
  private:
   std::vector<std::string> header_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+/// Text as it can stand in HTML and SVG, also in quoted attributes. Control characters become blanks.
+std::string html_escaped(std::string_view text);
 
 /// Four significant digits, "-" for a value that is not finite.
 std::string number(double value);

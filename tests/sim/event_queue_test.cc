@@ -12,8 +12,8 @@ namespace plumb::sim {
 namespace {
 
 /// Pushes and pops at random, against a list kept sorted by (date, push number).
-void compare_with_sorted_list(int width_bits, int bucket_bits, Ps span) {
-  EventQueue queue(width_bits, bucket_bits);
+void compare_with_sorted_list(int width_bits, int bucket_bits, Ps span, size_t look_ahead = 0) {
+  EventQueue queue(width_bits, bucket_bits, look_ahead);
   std::vector<EventQueue::Event> list;
   Random random(7, RandomStream::test, static_cast<uint64_t>(span));
   Ps now = 0;
@@ -44,6 +44,27 @@ TEST(EventQueue, KeepsOrderInsideTheWheel) { compare_with_sorted_list(7, 14, 1 <
 TEST(EventQueue, KeepsOrderWhenMostEventsAreFarAhead) { compare_with_sorted_list(4, 6, 1 << 14); }
 TEST(EventQueue, KeepsOrderInOneBucket) { compare_with_sorted_list(20, 6, 1 << 12); }
 TEST(EventQueue, KeepsOrderAcrossLongGaps) { compare_with_sorted_list(7, 8, Ps{1} << 40); }
+TEST(EventQueue, KeepsOrderWhileItLooksAhead) {
+  compare_with_sorted_list(7, 14, 1 << 12, 16);  // a bucket has some events
+  compare_with_sorted_list(4, 6, 1 << 14, 16);   // most are far ahead
+  compare_with_sorted_list(7, 8, Ps{1} << 40, 5);
+}
+
+TEST(EventQueue, ShowsEventsOfTheBucketsAhead) {
+  // Buckets of 128 ps: the events are in buckets 0, 1, 3 and 100; the last is too far to be sorted in.
+  EventQueue queue(7, 14, 3);
+  const Ps dates[] = {1, 130, 390, 12800};
+  for (uint32_t i = 0; i < 4; ++i) queue.push(dates[i], i);
+  EXPECT_EQ(queue.pop().word, 0u);
+  ASSERT_NE(queue.peek(1), nullptr);
+  EXPECT_EQ(queue.peek(1)->word, 2u);
+  EXPECT_EQ(queue.peek(2), nullptr);
+  queue.push(200, 4);  // into a bucket that is open already
+  EXPECT_EQ(queue.pop().word, 1u);
+  EXPECT_EQ(queue.pop().word, 4u);
+  EXPECT_EQ(queue.pop().word, 2u);
+  EXPECT_EQ(queue.pop().word, 3u);
+}
 
 TEST(EventQueue, TakesDatesUpToTheEndOfTime) {
   EventQueue queue;

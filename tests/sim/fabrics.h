@@ -58,6 +58,29 @@ inline Fabric leaf_spine(const LeafSpine& shape) {
   return std::move(b).finish();
 }
 
+/// Three tiers of switches with `radix` ports each, radix^3 / 4 ranks, full bisection (Al-Fares et al.,
+/// 2008).
+inline Fabric fat_tree(int32_t radix, Wire wire = {}) {
+  FabricBuilder b;
+  const int32_t half = radix / 2;
+  for (Rank r = 0; r < radix * half * half; ++r) add_gpu(b, r);
+  std::vector<NodeId> cores;
+  for (int32_t c = 0; c < half * half; ++c) cores.push_back(add_switch(b, 3, fmt::format("core {}", c)));
+  for (int32_t pod = 0; pod < radix; ++pod) {
+    std::vector<NodeId> spines;
+    for (int32_t s = 0; s < half; ++s) {
+      spines.push_back(add_switch(b, 2, fmt::format("spine {}.{}", pod, s)));
+      for (int32_t c = 0; c < half; ++c) b.add_cable(spines.back(), cores[s * half + c], cable(wire));
+    }
+    for (int32_t l = 0; l < half; ++l) {
+      const NodeId leaf = add_switch(b, 1, fmt::format("leaf {}.{}", pod, l));
+      for (int32_t i = 0; i < half; ++i) b.add_cable((pod * half + l) * half + i, leaf, cable(wire));
+      for (NodeId spine : spines) b.add_cable(leaf, spine, cable(wire));
+    }
+  }
+  return std::move(b).finish();
+}
+
 /// Switches in a ring, one rank on each; `both_ways` false: links go clockwise only.
 inline Fabric ring(int32_t switches, bool both_ways, Wire wire = {}) {
   FabricBuilder b;

@@ -102,6 +102,26 @@ TEST(Faults, LinkThatStaysDownIsNamed) {
   }
 }
 
+TEST(Faults, SourceWithoutAWayGoesOnWhenTheLinkIsBack) {
+  // Three GPUs, fully meshed; the only minimal way from 0 to 1 is down from 0 to 30 us. New tables 10 us
+  // later: the message of 20 us leaves at 40 us, takes (4096 + 42) x 20 ps and 300 ns.
+  FabricBuilder b;
+  for (Rank r = 0; r < 3; ++r) add_gpu(b, r);
+  b.add_cable(0, 1, cable({}));  // link 0 leads from 0 to 1
+  b.add_cable(0, 2, cable({}));
+  b.add_cable(1, 2, cable({}));
+  b.set_mesh(Link::scale_out, {3});
+  const Fabric fabric = std::move(b).finish();
+  Script traffic;
+  traffic.add({.src = 0, .dst = 1, .bytes = 4096, .cookie = 1});
+  PacketNetwork network(fabric, packet_settings(), traffic);
+  network.add_fault({.at = 0, .kind = FaultKind::link_down, .link = 0});
+  network.add_fault({.at = 30'000'000, .kind = FaultKind::link_up, .link = 0});
+  network.wake(0, Link::scale_out, 0, 20'000'000);
+  network.run();
+  EXPECT_EQ(traffic.arrival(1), 40'000'000 + 4138 * 20 + 300'000);
+}
+
 TEST(Faults, BadOnesAreRefused) {
   const Fabric fabric = star(2);
   Script traffic;

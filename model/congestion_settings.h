@@ -6,7 +6,7 @@
 
 #include "model/units.h"
 
-namespace plumb::sim {
+namespace plumb {
 
 enum class CongestionKind : uint8_t { none, infiniband, dcqcn, caqm };
 
@@ -60,4 +60,4 @@ struct CongestionSettings {
   Caqm caqm{};
 };
 
-}  // namespace plumb::sim
+}  // namespace plumb
