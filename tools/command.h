@@ -23,6 +23,7 @@ std::span<const Command> commands();
 
 Action configure_check(CLI::App& app);
 Action configure_plan(CLI::App& app);
+Action configure_probe(CLI::App& app);
 Action configure_run(CLI::App& app);
 Action configure_compare(CLI::App& app);
 Action configure_calibrate(CLI::App& app);

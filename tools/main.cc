@@ -29,6 +29,8 @@ std::span<const Command> commands() {
               configure_buffers},
       Command{"topo", "summary of a machine's fabric, or the routes between two ranks",
               "plumb topo topologies/h800-cx7.yaml 0 9", configure_topo},
+      Command{"probe", "measure the GPUs of this machine and write a machine file",
+              "plumb probe -o out/here.yaml --base topologies/h200x2.yaml", configure_probe},
       Command{"trace", "convert a trace for a timeline viewer",
               "plumb trace out/analytic.csv --chrome out/trace.json", configure_trace},
       Command{"validate", "predict every published measurement and print the errors",

@@ -94,7 +94,7 @@ class DirectBuilder {
     add_copy_phases(plan_, in_,
                     {.name = "copy",
                      .engine = Engine::sm,
-                     .sms = protocol_.copy_streams ? sms : 0,
+                     .sms = protocol_.copy_streams || places_directly_ ? sms : 0,  // else a kernel of its own
                      .chunk_rows = chunk,
                      .row_bytes = record_bytes_,
                      .from = landing,

@@ -1,14 +1,17 @@
-// The NVLink benchmark: EP2, hidden 7168, top-8 of 256, uniform routing; each point is checked, then timed.
+// The NVLink benchmark: two ranks, a GPU each; each point is checked, then timed.
 //
 // A repetition: 512 MiB written (cold caches, and time for the host to enqueue the rest), our barrier kernel,
 // then events around the call. graph: 50 calls in one graph after the same start, time / 50, caches warm.
 // Time of a point: the larger of the ranks' medians. Wire bytes: rows that cross the link in one direction,
-// with scales, of the rank that has more of them; floor: these at the rate of the link.
+// with scales, of the rank that has more of them; floor: these at the rate of the link. NCCL's exchange sends
+// as many bytes to the peer, and as many to itself.
 #include "tests/hw/bench_nvlink.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <new>
 #include <optional>
@@ -20,61 +23,22 @@
 
 #include "hw/buffer.h"
 #include "hw/owners.h"
+#include "hw/processes.h"
 #include "model/error.h"
+#include "model/experiment.h"
 #include "model/random.h"
-#include "tests/hw/processes.h"
+#include "tests/hw/bench_inputs.h"
+#include "tests/hw/bench_points.h"
+#include "tests/hw/nccl_exchange.h"
 
 namespace plumb::hw {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using test::Meeting;
 
-constexpr int32_t kRanks = 2, kHidden = 7168, kExperts = 256, kTopk = 8, kMaxTokens = 8192;
-constexpr int32_t kLocal = kExperts / kRanks, kPacks = kHidden / 128, kAlignment = 128;
-constexpr int32_t kMaxPoints = 256, kReplays = 50, kWarmUps = 3;
+constexpr int32_t kRanks = kBenchRanks;
+constexpr int32_t kMaxPoints = 1024, kReplays = 50, kWarmUps = 3;
 constexpr int64_t kFlushBytes = 512 << 20;
-
-struct Point {
-  int32_t tokens = 0, sms = 0;
-  bool is_combine = false, fp8 = false, expand = false, cached = false, graph = false;
-
-  int64_t row_bytes() const { return int64_t{kHidden} * (fp8 ? 1 : 2); }
-  int64_t wire_row_bytes() const { return row_bytes() + (fp8 ? kPacks * 4 : 0); }
-};
-
-std::vector<Point> all_points() {
-  std::vector<Point> points;
-  for (const int32_t tokens : {128, 4096, 8192})
-    for (const bool expand : {false, true})
-      for (const int32_t sms : {8, 12, 16, 24, 64}) {
-        if (expand && sms != 16 && sms != 64) continue;
-        for (const bool graph : {true, false}) {
-          if (graph && tokens != 128) continue;
-          const Point p{.tokens = tokens, .sms = sms, .expand = expand, .graph = graph};
-          const auto add = [&](bool is_combine, bool fp8, bool cached) {
-            points.push_back(p);
-            points.back().is_combine = is_combine, points.back().fp8 = fp8, points.back().cached = cached;
-          };
-          add(false, true, false);
-          if (expand) continue;
-          add(false, false, false);
-          add(true, false, false);
-          if (sms == 16 || sms == 64) add(false, true, true);
-        }
-      }
-  return points;
-}
-
-/// What the project asked of two H200, in us.
-std::optional<double> target_us(const Point& p) {
-  if (p.expand || p.cached || (p.is_combine ? p.fp8 : !p.fp8)) return {};
-  if (p.tokens == 128 && p.graph) return p.is_combine ? 17 : 14;
-  if (p.tokens == 4096 && p.sms == 24) return p.is_combine ? 180 : 100;
-  if (p.tokens == 8192 && p.sms == 64) return p.is_combine ? 350 : 185;
-  if (p.tokens == 8192 && p.sms == 16) return p.is_combine ? 400 : 200;
-  return {};
-}
 
 struct Sample {
   double median_us = 0, low_us = 0, high_us = 0;  // 10 % and 90 % of the repetitions
@@ -87,60 +51,10 @@ struct Board {
   Sample samples[kRanks][kMaxPoints];
   int32_t driver, runtime, nccl, sms;
   char device[256];
+  NvlinkId exchange;  // of NCCL's exchange beside ours
 };
 
-/// Inputs of both ranks, so that each can check what came from the other. Smaller calls use a prefix.
-struct Inputs {
-  std::vector<int32_t> ids[kRanks];     // [tokens][topk]
-  std::vector<uint32_t> words[kRanks];  // finite bf16; rows of fp8 are the first half of these bytes
-  std::vector<uint32_t> packs;          // [tokens][packs], equal on both
-
-  Inputs() {
-    Random random(1, RandomStream::payload);
-    packs.resize(size_t{kMaxTokens} * kPacks);
-    for (auto& pack : packs) pack = static_cast<uint32_t>(random.next());
-    for (Rank r = 0; r < kRanks; ++r) {
-      Random routing(1, RandomStream::routing, static_cast<uint64_t>(r));
-      for (int32_t t = 0; t < kMaxTokens; ++t)
-        for (auto first = ids[r].size(); ids[r].size() < first + kTopk;) {
-          const auto e = static_cast<int32_t>(routing.below(kExperts));
-          if (std::find(ids[r].begin() + static_cast<std::ptrdiff_t>(first), ids[r].end(), e) == ids[r].end())
-            ids[r].push_back(e);
-        }
-      words[r].resize(size_t{kMaxTokens} * kHidden / 2);
-      for (auto& word : words[r]) word = (static_cast<uint32_t>(random.next()) & 0x83ff83ffu) | 0x3c003c00u;
-    }
-  }
-  bool hits(Rank source, int32_t token, Rank dst) const {
-    const int32_t* row = &ids[source][static_cast<size_t>(token) * kTopk];
-    return std::any_of(row, row + kTopk, [&](int32_t e) { return e / kLocal == dst; });
-  }
-  const char* row(Rank source, int32_t token, int64_t row_bytes) const {
-    return reinterpret_cast<const char*>(words[source].data()) + token * row_bytes;
-  }
-};
-
-struct Place {
-  Rank source = -1;  // -1: a gap
-  int32_t token = 0;
-};
-
-/// Rows of a rank's tensor in canonical order, straight from the routing.
-std::vector<Place> places_of(const Inputs& inputs, const Point& p, Rank dst) {
-  std::vector<Place> places;
-  for (int32_t e = dst * kLocal; e < (p.expand ? (dst + 1) * kLocal : dst * kLocal + 1); ++e) {
-    for (Rank s = 0; s < kRanks; ++s)
-      for (int32_t t = 0; t < p.tokens; ++t) {
-        const int32_t* row = &inputs.ids[s][static_cast<size_t>(t) * kTopk];
-        if (p.expand ? std::find(row, row + kTopk, e) != row + kTopk : inputs.hits(s, t, dst))
-          places.push_back({s, t});
-      }
-    while (p.expand && places.size() % kAlignment != 0) places.emplace_back();
-  }
-  return places;
-}
-
-void require(bool holds, const Point& p, std::string_view what, int64_t at) {
+void require(bool holds, const BenchPoint& p, std::string_view what, int64_t at) {
   if (!holds)
     throw Error(ErrorKind::mismatch,
                 fmt::format("{} tokens, {} SMs: {} differs at row {}", p.tokens, p.sms, what, at));
@@ -156,22 +70,42 @@ std::vector<T> download(const void* from, int64_t count) {
 /// One rank: inputs once, a buffer for each number of tokens and layout.
 class Bench {
  public:
-  Bench(World& world, Rank rank, int repeats)
-      : world_(world), rank_(rank), repeats_(repeats), stream_(make_stream()) {
+  Bench(World& world, NcclExchange& exchange, const std::vector<Experiment>& experiments, Rank rank,
+        int repeats)
+      : world_(world),
+        exchange_(exchange),
+        experiments_(experiments),
+        rank_(rank),
+        repeats_(repeats),
+        stream_(make_stream()),
+        inputs_(largest_shape(experiments)) {
     x_ = upload(inputs_.words[rank].data(), inputs_.words[rank].size());
-    ids_ = upload(inputs_.ids[rank].data(), inputs_.ids[rank].size());
     scales_ = upload(inputs_.packs.data(), inputs_.packs.size());
-    out_ = device_memory(int64_t{kMaxTokens} * kHidden * 2);
+    out_ = device_memory(int64_t{inputs_.shape.max_tokens} * inputs_.shape.hidden * 2);
     flush_ = device_memory(kFlushBytes);
   }
 
-  Sample measure(const Point& p) {
+  Sample measure(const BenchPoint& p) {
     if (buffers_.empty() || p.tokens != p_.tokens || p.expand != p_.expand) make_buffer(p);
+    if (ids_.get() == nullptr || p.experiment != p_.experiment)
+      route(experiments_[static_cast<size_t>(p.experiment)]);
     p_ = p;
-    places_ = places_of(inputs_, p, rank_);
-    p.is_combine ? checked_combine() : checked_dispatch();
-    Sample sample = time([this] { p_.is_combine ? combine() : dispatch(false); });
-    for (int32_t t = 0; t < p.tokens; ++t) sample.wire_rows += inputs_.hits(1 - rank_, t, rank_) ? 1 : 0;
+    int64_t wire_rows[kRanks] = {};  // towards each rank
+    for (Rank r = 0; r < kRanks; ++r)
+      for (int32_t t = 0; t < p.tokens; ++t) wire_rows[r] += inputs_.hits(1 - r, t, r) ? 1 : 0;
+    const int64_t exchanged = std::max(wire_rows[0], wire_rows[1]) * p.wire_row_bytes();
+    if (p.call == BenchCall::nccl) {
+      check_exchange(exchanged);
+    } else {
+      places_ = places_of(inputs_, p, rank_);
+      p.is_combine() ? checked_combine() : checked_dispatch();
+    }
+    Sample sample = time([&] {
+      if (p.call == BenchCall::nccl)
+        return exchange_.enqueue(x_.get(), flush_.get(), exchanged, stream_.get());
+      p.is_combine() ? combine() : dispatch(false);
+    });
+    sample.wire_rows = wire_rows[rank_];
     return sample;
   }
   void close() {
@@ -185,20 +119,38 @@ class Bench {
     check(cudaMemcpy(memory.get(), from, words * 4, cudaMemcpyHostToDevice), "upload");
     return memory;
   }
-  void make_buffer(const Point& p) {
+  void route(const Experiment& e) {
+    const Routing routing = make_routing(e);
+    for (Rank r = 0; r < kRanks; ++r) inputs_.ids[r] = routing.rows(r);
+    ids_ = upload(inputs_.ids[rank_].data(), inputs_.ids[rank_].size());
+  }
+  /// The own words come from the own rank, the peer's from the peer.
+  void check_exchange(int64_t bytes) {
+    check(cudaMemsetAsync(flush_.get(), 0, kFlushBytes, stream_.get()), "clear");
+    exchange_.enqueue(x_.get(), flush_.get(), bytes, stream_.get());
+    finish("exchange");
+    for (Rank r = 0; r < kRanks; ++r)
+      require(std::memcmp(download<char>(static_cast<char*>(flush_.get()) + r * bytes, bytes).data(),
+                          inputs_.words[r].data(), static_cast<size_t>(bytes)) == 0,
+              p_, "what NCCL exchanged", r);
+    barrier();
+  }
+  void make_buffer(const BenchPoint& p) {
     if (!buffers_.empty()) close();
     received_ = {};
     BufferLimits limits{.ranks = kRanks,
-                        .experts = kExperts,
-                        .topk = kTopk,
+                        .experts = inputs_.shape.experts,
+                        .topk = inputs_.shape.topk,
                         .max_tokens = p.tokens,
-                        .hidden = kHidden,
-                        .scale_packs = kPacks,
-                        .alignment = kAlignment,
+                        .hidden = p.hidden,
+                        .scale_packs = p.hidden / 128,
+                        .alignment = inputs_.shape.alignment,
                         .expand = p.expand,
                         .timeout_ns = 20'000'000'000};
     // Uniform routing stays far below the worst case; a quarter more than the mean of selections will do.
-    if (p.expand) limits.max_rows = int64_t{p.tokens} * kTopk * 5 / 4 + int64_t{kLocal} * kAlignment + 1024;
+    if (p.expand)
+      limits.max_rows = int64_t{p.tokens} * limits.topk * 5 / 4 +
+                        int64_t{inputs_.shape.local_experts()} * limits.alignment + 1024;
     buffers_ = make_buffers(world_, std::span(&limits, 1));
   }
   void finish(std::string_view what) {
@@ -221,9 +173,9 @@ class Bench {
     }
     received_ = buffers_[0].dispatch(in,
                                      {.type = p_.fp8 ? DType::fp8_e4m3 : DType::bf16,
-                                      .scale_packs = p_.fp8 ? kPacks : 0,
+                                      .scale_packs = p_.scale_packs(),
                                       .expand = p_.expand,
-                                      .alignment = p_.expand ? kAlignment : 1,
+                                      .alignment = p_.expand ? inputs_.shape.alignment : 1,
                                       .num_sms = p_.sms,
                                       .host_sync = host_sync},
                                      stream_.get());
@@ -252,14 +204,14 @@ class Bench {
     barrier();
   }
   void check_scales(int64_t rows) {
-    const int64_t stride = received_.scale_row_stride;
-    require(received_.scale_column_stride == 1 && stride >= kPacks, p_, "stride of scales", stride);
-    const auto packs = download<uint32_t>(received_.scales, (rows - 1) * stride + kPacks);
+    const int64_t stride = received_.scale_row_stride, count = p_.scale_packs();
+    require(received_.scale_column_stride == 1 && stride >= count, p_, "stride of scales", stride);
+    const auto packs = download<uint32_t>(received_.scales, (rows - 1) * stride + count);
     for (int64_t i = 0; i < rows; ++i)
       if (const Place at = places_[static_cast<size_t>(i)]; at.source >= 0)
         require(std::equal(&packs[static_cast<size_t>(i * stride)],
-                           &packs[static_cast<size_t>(i * stride)] + kPacks,
-                           &inputs_.packs[static_cast<size_t>(at.token) * kPacks]),
+                           &packs[static_cast<size_t>(i * stride)] + count,
+                           &inputs_.packs[static_cast<size_t>(at.token * count)]),
                 p_, "a received scale", i);
   }
 
@@ -276,14 +228,14 @@ class Bench {
     combine();
     finish("combine");
     const auto out = download<uint32_t>(out_.get(), size / 4);
-    constexpr int64_t kWords = kHidden / 2;
+    const int64_t row_words = p_.hidden / 2;
     constexpr uint32_t kTwice = 0x00800080;  // one more in both exponents
     for (int64_t t = 0; t < p_.tokens; ++t) {
       const auto token = static_cast<int32_t>(t);
       const bool is_twice = inputs_.hits(rank_, token, 0) && inputs_.hits(rank_, token, 1);
-      const uint32_t* sent = &inputs_.words[rank_][static_cast<size_t>(t * kWords)];
-      const uint32_t* got = &out[static_cast<size_t>(t * kWords)];
-      require(std::equal(sent, sent + kWords, got,
+      const uint32_t* sent = &inputs_.words[rank_][static_cast<size_t>(t * row_words)];
+      const uint32_t* got = &out[static_cast<size_t>(t * row_words)];
+      require(std::equal(sent, sent + row_words, got,
                          [&](uint32_t a, uint32_t b) { return b == a + (is_twice ? kTwice : 0); }),
               p_, "a combined row", t);
     }
@@ -322,6 +274,8 @@ class Bench {
   }
 
   World& world_;
+  NcclExchange& exchange_;
+  const std::vector<Experiment>& experiments_;
   Rank rank_;
   int repeats_;
   Stream stream_;
@@ -329,35 +283,50 @@ class Bench {
   DeviceMemory x_, ids_, scales_, out_, flush_;
   std::vector<Buffer> buffers_;
   Received received_;
-  Point p_;
+  BenchPoint p_;
   std::vector<Place> places_;
 };
 
-int run_rank(Rank rank, Meeting& meeting, Board& board, int repeats) {
+/// What all ranks of a run share.
+struct Request {
+  std::vector<Experiment> experiments;
+  std::vector<BenchPoint> points;
+  int repeats = 0;
+};
+
+void describe_rank(Board& board) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, 0), "properties");
+  static_assert(sizeof board.device == sizeof properties.name);
+  std::memcpy(board.device, properties.name, sizeof board.device);
+  board.sms = properties.multiProcessorCount;
+  check(cudaDriverGetVersion(&board.driver), "driver");
+  check(cudaRuntimeGetVersion(&board.runtime), "runtime");
+  board.nccl = loaded_nccl_version();
+}
+
+int run_rank(Rank rank, Meeting& meeting, Board& board, const Request& request) {
   if (const int count = device_count(); count < kRanks)
     throw Error(ErrorKind::environment, fmt::format("{} CUDA devices; allowed: {} or more", count, kRanks));
   check(cudaSetDevice(rank), "device of the rank");
-  auto world = make_nvlink_world(test::meet(meeting, rank, make_nvlink_id), rank, kRanks);
-  if (rank == 0) {
-    cudaDeviceProp properties;
-    check(cudaGetDeviceProperties(&properties, rank), "properties");
-    static_assert(sizeof board.device == sizeof properties.name);
-    std::memcpy(board.device, properties.name, sizeof board.device);
-    board.sms = properties.multiProcessorCount;
-    check(cudaDriverGetVersion(&board.driver), "driver");
-    check(cudaRuntimeGetVersion(&board.runtime), "runtime");
-    board.nccl = loaded_nccl_version();
-  }
-  auto bench = std::make_unique<Bench>(*world, rank, repeats);
+  const auto make_both = [&] {
+    board.exchange = make_nvlink_id();
+    return make_nvlink_id();
+  };
+  auto world = make_nvlink_world(meet(meeting, rank, make_both), rank, kRanks);
+  if (rank == 0) describe_rank(board);
+  auto exchange = std::make_unique<NcclExchange>(board.exchange, rank, kRanks);
+  auto bench = std::make_unique<Bench>(*world, *exchange, request.experiments, rank, request.repeats);
   int32_t done = 0;
   try {
-    for (const Point& p : all_points()) {
+    for (const BenchPoint& p : request.points) {
       board.samples[rank][done] = bench->measure(p);
       board.done[rank] = ++done;
     }
   } catch (...) {
     // Freeing windows is collective and would wait for a peer that is lost; the end of the process frees all.
     static_cast<void>(bench.release());
+    static_cast<void>(exchange.release());
     static_cast<void>(world.release());
     throw;
   }
@@ -367,11 +336,13 @@ int run_rank(Rank rank, Meeting& meeting, Board& board, int repeats) {
 
 double round2(double v) { return std::round(v * 100) / 100; }
 
-Json result(const Point& p, const Sample& a, const Sample& b, double link) {
+constexpr const char* kCallNames[] = {"dispatch", "combine", "nccl"};
+
+Json result(const BenchPoint& p, const Request& request, const Sample& a, const Sample& b, double link) {
   const Sample& slow = a.median_us >= b.median_us ? a : b;
   const int64_t wire = std::max(a.wire_rows, b.wire_rows) * p.wire_row_bytes();
   const double floor = static_cast<double>(wire) / link * 1e-3;
-  Json out{{"call", p.is_combine ? "combine" : "dispatch"},
+  Json out{{"call", kCallNames[static_cast<size_t>(p.call)]},
            {"tokens", p.tokens},
            {"sms", p.sms},
            {"type", p.fp8 ? "fp8" : "bf16"},
@@ -385,9 +356,19 @@ Json result(const Point& p, const Sample& a, const Sample& b, double link) {
            {"wire_bytes", wire},
            {"floor_us", round2(floor)},
            {"wire_gbs", round2(static_cast<double>(wire) / slow.median_us * 1e-3)}};
+  if (p.call != BenchCall::nccl) out["point"] = request.experiments[static_cast<size_t>(p.experiment)].label;
   if (const auto target = target_us(p))
     out["target_us"] = *target, out["meets_target"] = slow.median_us <= *target;
   return out;
+}
+
+/// Beside each call, NCCL's exchange of the same bytes in this run.
+void add_guard(Json& points) {
+  for (Json& r : points)
+    for (const Json& n : points)
+      if (r["call"] != "nccl" && n["call"] == "nccl" && n["tokens"] == r["tokens"] &&
+          n["type"] == r["type"] && n["timing"] == r["timing"])
+        r["nccl_us"] = n["us"], r["of_nccl"] = round2(r["us"].get<double>() / n["us"].get<double>());
 }
 
 void print(const Json& r) {
@@ -401,6 +382,7 @@ void print(const Json& r) {
   if (r.contains("target_us"))
     fmt::print(" | target {} us: {}", r["target_us"].get<double>(),
                r["meets_target"].get<bool>() ? "met" : "missed");
+  if (r.contains("of_nccl")) fmt::print(" | {:.2f} of NCCL", r["of_nccl"].get<double>());
   fmt::print("\n");
 }
 
@@ -411,21 +393,48 @@ std::string first_line(const char* path) {
   return line;
 }
 
+/// A trace for each cold point, as point<index>-cuda.csv.
+void write_traces(const std::string& folder, const Request& request, const Json& points, const Board& board) {
+  std::filesystem::create_directories(folder);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const BenchPoint& p = request.points[i];
+    if (p.call == BenchCall::nccl || p.graph) continue;
+    const Json& r = points[i];
+    const std::string note = fmt::format(
+        "2 x {}, NCCL {}; NVLink world, kernels, {} SMs a rank; median of {} cold calls, {:.2f} .. {:.2f} us "
+        "(10 .. 90 %), the slower rank; rows checked, messages and bytes are the plan's",
+        board.device, board.nccl, p.sms, request.repeats, r["p10_us"].get<double>(),
+        r["p90_us"].get<double>());
+    std::ofstream out(fmt::format("{}/point{}-cuda.csv", folder, p.experiment));
+    write_csv(out, bench_trace(request.experiments[static_cast<size_t>(p.experiment)], r["us"].get<double>(),
+                               note));
+  }
+}
+
 }  // namespace
 
 int run_nvlink_bench(std::map<std::string, std::string> arguments, int argc, char** argv) {
   const double link = arguments.count("--link") ? std::stod(arguments["--link"]) : 365;
-  const int repeats = arguments.count("--repeats") ? std::stoi(arguments["--repeats"]) : 25;
   const std::chrono::seconds limit(arguments.count("--limit") ? std::stoi(arguments["--limit"]) : 240);
-  if (!(link > 0) || repeats < 1 || limit.count() < 1)
-    fail_usage("--link {}, --repeats {}, --limit {}; allowed: all above 0", link, repeats, limit.count());
-  const test::SharedMemory memory(sizeof(Board));
+  const std::string file =
+      arguments.count("--experiment") ? arguments["--experiment"] : "experiments/two_gpus.yaml";
+  Request request{.experiments = read_experiments(file), .points = {}};
+  request.points = bench_points(request.experiments);
+  request.repeats = arguments.count("--repeats") ? std::stoi(arguments["--repeats"]) : 25;
+  if (!(link > 0) || request.repeats < 1 || limit.count() < 1)
+    fail_usage("--link {}, --repeats {}, --limit {}; allowed: all above 0", link, request.repeats,
+               limit.count());
+  if (request.points.size() > size_t{kMaxPoints})
+    fail_usage("'{}' makes {} points; allowed: {}", file, request.points.size(), kMaxPoints);
+  setenv("NCCL_NVLS_ENABLE", "0", 1);  // no NVLink multicast, whatever the caller's environment says
+  const SharedMemory memory(sizeof(Board));
   auto* board = new (memory.get()) Board;
-  const auto outcomes = test::run_ranks(
-      kRanks, limit, [&](Rank rank, Meeting& meeting) { return run_rank(rank, meeting, *board, repeats); });
+  const auto outcomes = run_ranks(
+      kRanks, limit, [&](Rank rank, Meeting& meeting) { return run_rank(rank, meeting, *board, request); });
   std::string command;
   for (int i = 0; i < argc; ++i) command += fmt::format("{}{}", i > 0 ? " " : "", argv[i]);
-  Json out{{"schema", "plumb.hw_bench_nvlink/1"},
+  const Shape& shape = request.experiments.front().shape;
+  Json out{{"schema", "plumb.hw_bench_nvlink/2"},
            {"command", command},
            {"environment",
             {{"device", board->device},
@@ -435,24 +444,26 @@ int run_nvlink_bench(std::map<std::string, std::string> arguments, int argc, cha
              {"nccl", board->nccl},
              {"driver", first_line("/proc/driver/nvidia/version")},
              {"machine", arguments["--machine"]}}},
-           {"shape", {{"ranks", kRanks}, {"hidden", kHidden}, {"experts", kExperts}, {"topk", kTopk}}},
+           {"experiment", request.experiments.front().name},
+           {"shape",
+            {{"ranks", kRanks}, {"hidden", shape.hidden}, {"experts", shape.experts}, {"topk", shape.topk}}},
            {"link_gbs", link},
-           {"repeats", repeats},
+           {"repeats", request.repeats},
            {"points", Json::array()}};
-  const std::vector<Point> points = all_points();
   const int32_t done = std::min(board->done[0].load(), board->done[1].load());
-  for (int32_t i = 0; i < done; ++i) {
-    const auto at = static_cast<size_t>(i);
-    out["points"].push_back(result(points[at], board->samples[0][i], board->samples[1][i], link));
-    print(out["points"].back());
-  }
+  for (int32_t i = 0; i < done; ++i)
+    out["points"].push_back(result(request.points[static_cast<size_t>(i)], request, board->samples[0][i],
+                                   board->samples[1][i], link));
+  add_guard(out["points"]);
+  for (const Json& point : out["points"]) print(point);
   std::fflush(stdout);
-  const std::string failed = test::failures(outcomes);
+  const std::string failed = failures(outcomes);
   out["failures"] = failed;
   if (arguments.count("--out")) std::ofstream(arguments["--out"]) << out.dump(1) << "\n";
+  if (arguments.count("--traces")) write_traces(arguments["--traces"], request, out["points"], *board);
   if (!failed.empty())
     throw Error(ErrorKind::environment,
-                fmt::format("{}; {} of {} points were measured", failed, done, points.size()));
+                fmt::format("{}; {} of {} points were measured", failed, done, request.points.size()));
   return 0;
 }
 

@@ -6,9 +6,11 @@
 
 namespace plumb::hw {
 
-/// hw_bench --world nvlink [--link GB/s of a direction] [--repeats N] [--limit s] [--machine TEXT] [--out
-/// FILE] Forks before any call of CUDA; returns the exit code. Prints each figure beside its floor and its
-/// target; JSON goes to the file. Ends after `limit` (240 s) at the latest, with what was measured.
+/// hw_bench --world nvlink [--experiment FILE] [--link GB/s of a direction] [--repeats N] [--limit s]
+/// [--machine TEXT] [--out FILE] [--traces FOLDER] Forks before any call of CUDA; returns the exit code.
+/// Prints each figure of the experiment (experiments/two_gpus.yaml) beside its floor, its target and NCCL's
+/// exchange; JSON goes to the file, traces for calibration to the folder. Ends after `limit` (240 s) at the
+/// latest, with what was measured.
 int run_nvlink_bench(std::map<std::string, std::string> arguments, int argc, char** argv);
 
 }  // namespace plumb::hw

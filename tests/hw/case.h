@@ -88,14 +88,15 @@ inline void fill_payload(Case& c, Random& random) {
   }
 }
 
-inline Case random_case(uint64_t seed) {
+/// `ranks` 0: 1 to 12.
+inline Case random_case(uint64_t seed, int32_t ranks = 0) {
   Random random(seed, RandomStream::test);
   const auto pick = [&](int32_t low, int32_t high) {
     return low + static_cast<int32_t>(random.below(static_cast<uint64_t>(high - low + 1)));
   };
   Case c;
   c.seed = seed;
-  c.ranks = pick(1, 12);
+  c.ranks = ranks > 0 ? ranks : pick(1, 12);
   c.experts = c.ranks * pick(1, 12);
   c.topk = pick(1, std::min(c.experts, seed % 7 == 0 ? 32 : 10));
   c.fp8 = random.below(2) == 0;

@@ -48,9 +48,14 @@ inline BufferLimits limits_of(const Case& c) {
 
 class Rig {
  public:
-  explicit Rig(const Case& c) : c_(c), world_(make_local_world(c.ranks)) {
-    buffers = make_buffers(*world_, std::vector<BufferLimits>(static_cast<size_t>(c.ranks), limits_of(c)));
-    for (size_t r = 0; r < static_cast<size_t>(c.ranks); ++r) {
+  /// All ranks on the current GPU.
+  explicit Rig(const Case& c) : Rig(c, make_local_world(c.ranks)) {}
+  /// The ranks that this process drives in a world; vectors here hold one element for each of them, in order.
+  Rig(const Case& c, std::shared_ptr<World> world)
+      : c_(c), world_(std::move(world)), own_(world_->own_ranks()) {
+    buffers = make_buffers(*world_, std::vector<BufferLimits>(own_.size(), limits_of(c)));
+    for (const Rank rank : own_) {
+      const auto r = static_cast<size_t>(rank);
       x_.push_back(upload(c.x[r]));
       scales_.push_back(upload(c.scales[r]));
       std::vector<int64_t> wide(c.ids[r].begin(), c.ids[r].end());
@@ -77,19 +82,20 @@ class Rig {
             .host_sync = c_.host_sync,
             .counted = true};
   }
+  const std::vector<Rank>& own() const { return own_; }
   DispatchInput input(size_t r) const {
     return {.x = x_[r].get(),
             .scales = static_cast<const uint32_t*>(scales_[r].get()),
             .topk_idx = ids_[r].get(),
             .topk_weights = c_.has_weights ? static_cast<const float*>(weights_[r].get()) : nullptr,
-            .tokens = c_.tokens[r],
+            .tokens = tokens(r),
             .expert_totals = static_cast<int32_t*>(totals[r].get())};
   }
   CombineInput combine_input(size_t r, Handle handle) const {
     const auto* bias = static_cast<const uint16_t*>(bias_[r].get());
     CombineInput in{
         .out = out[r].get(), .out_weights = static_cast<float*>(out_weights[r].get()), .handle = handle};
-    for (int32_t b = 0; b < c_.biases; ++b) in.bias[b] = bias + int64_t{b} * c_.tokens[r] * c_.hidden;
+    for (int32_t b = 0; b < c_.biases; ++b) in.bias[b] = bias + int64_t{b} * tokens(r) * c_.hidden;
     return in;
   }
 
@@ -120,8 +126,11 @@ class Rig {
   std::vector<DeviceMemory> out, out_weights, totals;
 
  private:
+  int32_t tokens(size_t r) const { return c_.tokens[static_cast<size_t>(own_[r])]; }
+
   const Case& c_;
-  std::unique_ptr<World> world_;
+  std::shared_ptr<World> world_;
+  std::vector<Rank> own_;
   std::vector<DeviceMemory> x_, scales_, ids_, weights_, bias_;
   std::vector<Stream> streams_;
 };

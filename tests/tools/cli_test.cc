@@ -13,9 +13,19 @@
 namespace plumb {
 namespace {
 
+TEST_F(Cli, ProbeWithoutAGpuSaysWhyBeforeItWrites) {
+  const std::string file = (folder_ / "here.yaml").string();
+  const Output out = plumb("probe --seconds 0.1 -o " + file);
+  if (out.exit_code == 0) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(out.exit_code, 3) << out.errors;
+  EXPECT_NE(out.errors.find("GPU"), std::string::npos) << out.errors;
+  EXPECT_FALSE(fs::exists(file));
+  EXPECT_EQ(plumb("probe --seconds 0").exit_code, 2);
+}
+
 TEST_F(Cli, HelpOfEveryCommandShowsAnExample) {
-  for (const std::string command :
-       {"check", "plan", "run", "compare", "calibrate", "sms", "buffers", "topo", "trace", "validate"}) {
+  for (const std::string command : {"check", "plan", "run", "compare", "calibrate", "sms", "buffers", "topo",
+                                    "probe", "trace", "validate"}) {
     const Output out = plumb(command + " --help");
     EXPECT_EQ(out.exit_code, 0) << command;
     EXPECT_NE(out.text.find("Example:\n  plumb " + command), std::string::npos) << out.text;

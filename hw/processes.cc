@@ -1,5 +1,5 @@
 // Fork, wait with a limit, kill by own process id.
-#include "tests/hw/processes.h"
+#include "hw/processes.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 
 #include "model/error.h"
 
-namespace plumb::hw::test {
+namespace plumb::hw {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -115,4 +115,4 @@ std::string failures(const std::vector<Outcome>& outcomes, int allowed) {
   return text;
 }
 
-}  // namespace plumb::hw::test
+}  // namespace plumb::hw

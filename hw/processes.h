@@ -10,7 +10,7 @@
 
 #include "hw/nvlink_world.h"
 
-namespace plumb::hw::test {
+namespace plumb::hw {
 
 /// Memory that the processes share.
 struct Meeting {
@@ -56,4 +56,4 @@ std::vector<Outcome> run_ranks(int32_t ranks, std::chrono::milliseconds limit,
 /// none.
 std::string failures(const std::vector<Outcome>& outcomes, int allowed = 0);
 
-}  // namespace plumb::hw::test
+}  // namespace plumb::hw
