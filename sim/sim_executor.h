@@ -14,6 +14,7 @@
 #include "model/machine.h"
 #include "model/sim_options.h"
 #include "sim/packet_settings.h"
+#include "sim/run_cost.h"
 #include "sim/statistics.h"
 #include "sim/utilisation.h"
 
@@ -39,11 +40,14 @@ class SimExecutor : public Executor {
   SimExecutor(const Machine& machine, const Fabric& fabric, Costs costs, SimOptions options);
 
   std::string_view name() const override { return "sim"; }
-  /// Throws Error(usage) for what PlanPlayer and PacketNetwork refuse and for events that name no link, node
-  /// or rank of the machine; Error(mismatch), naming what waits for what, when the plan does not end: then
-  /// report() and partial() hold what happened until there.
+  /// Throws Error(usage) for what PlanPlayer and PacketNetwork refuse, for events that name no link, node or
+  /// rank of the machine, lanes whose buffer holds no packet, and, with the estimate, for a run that would be
+  /// too costly (SimOptions::max_events); Error(mismatch), naming what waits for what, when the plan does not
+  /// end: then report() and partial() hold what happened until there.
   Trace run(const Plan& plan) override;
 
+  /// What run() will cost as packets.
+  RunCost cost(const Plan& plan) const;
   void set_progress(Progress progress) { progress_ = std::move(progress); }
   const SimReport& report() const { return report_; }
   /// The trace of a run that did not end, marked as incomplete.
