@@ -48,10 +48,13 @@ double usable(const Sourced<double>& share, const NetworkSettings& network) {
 }
 
 /// A buffer that is given must hold a packet. (Where links are long, PacketNetwork makes it larger.)
-void check_buffers(const PacketSettings& settings, const Machine& machine) {
+void check_buffers(const PacketSettings& settings, const Machine& machine, const Fabric& fabric) {
   const int64_t buffer = settings.lanes.buffer.value.count;
   if (buffer <= 0) return;
   for (const Link link : {Link::scale_up, Link::scale_out}) {
+    const auto links = fabric.links();
+    if (std::none_of(links.begin(), links.end(), [link](const FabricLink& l) { return l.network == link; }))
+      continue;
     const NetworkSettings& network = settings.network(link);
     const int64_t packet = int64_t{network.mtu_bytes} + network.first_header_bytes;
     if (packet > buffer)
@@ -232,6 +235,17 @@ PacketSettings packet_settings(const Machine& machine, const SimOptions& options
   return s;
 }
 
+void check_sim_options(const Machine& machine, const Fabric& fabric, const SimOptions& options,
+                       int32_t ranks) {
+  for (const SimEvent& event : options.events)
+    if (event.rank == kNone)
+      fault_of(event, fabric);
+    else if (event.rank >= ranks)
+      fail_usage("sim: an event names rank {}, the plan has {}", event.rank, ranks);
+  if (options.fidelity == Fidelity::packet)
+    check_buffers(packet_settings(machine, options, Plan({}, machine.grouping())), machine, fabric);
+}
+
 SimExecutor::SimExecutor(const Machine& machine, const Fabric& fabric, Costs costs, SimOptions options)
     : machine_(machine), fabric_(fabric), costs_(std::move(costs)), options_(std::move(options)) {}
 
@@ -241,7 +255,7 @@ RunCost SimExecutor::cost(const Plan& plan) const {
 
 Trace SimExecutor::run(const Plan& plan) {
   const PacketSettings settings = packet_settings(machine_, options_, plan);
-  if (options_.fidelity == Fidelity::packet) check_buffers(settings, machine_);
+  if (options_.fidelity == Fidelity::packet) check_buffers(settings, machine_, fabric_);
   PlanPlayer player(plan, machine_, fabric_, costs_, options_);
   if (options_.fidelity == Fidelity::packet) check_run_cost(cost(plan), options_);
   const Fabric fabric = fabric_.with_rates(usable(costs_.scale_up_share, settings.networks[0]),

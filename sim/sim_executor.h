@@ -63,6 +63,11 @@ class SimExecutor : public Executor {
   Trace partial_;
 };
 
+/// Throws Error(usage) for what run() would refuse of a machine's options whatever the plan of `ranks` ranks
+/// is: events that name nothing, lanes whose buffer holds no packet.
+void check_sim_options(const Machine& machine, const Fabric& fabric, const SimOptions& options,
+                       int32_t ranks);
+
 /// The packet network that options ask for on a machine. `plan`: which traffic classes and packets it has.
 PacketSettings packet_settings(const Machine& machine, const SimOptions& options, const Plan& plan);
 
