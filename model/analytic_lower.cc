@@ -1,6 +1,6 @@
 // The lower bound: no op ends earlier than hardware alone allows. Every edge is followed op by op; beside the
 // longest path, the ops that one op waits for share the ports and the memory of its rank, and so do all ops
-// of a phase and of the plan.
+// of a phase and of the plan; those between nodes share what leads out of each node.
 #include <algorithm>
 #include <limits>
 
@@ -26,6 +26,26 @@ struct Passing {
     begin[port] = std::min(begin[port], start);
   }
 };
+
+/// Bytes per second through each port.
+using Rates = std::array<double, kNumPorts>;
+
+/// What one rank can send or receive when nobody else does, at least: NICs and uplinks of a node that ranks
+/// share count whole.
+double most_of_a_rank(const Fabric& fabric, Link network) {
+  std::vector<double> out(fabric.nodes().size()), in(fabric.nodes().size());
+  for (const FabricLink& link : fabric.links()) {
+    if (link.network != network && !(link.shared && network == Link::scale_out)) continue;
+    out[static_cast<size_t>(link.from)] += link.rate.value;
+    in[static_cast<size_t>(link.to)] += link.rate.value;
+  }
+  double most = 0;
+  for (Rank r = 0; r < fabric.ranks(); ++r) {
+    const auto at = static_cast<size_t>(fabric.endpoint(r));
+    most = std::max({most, out[at], in[at]});
+  }
+  return most;
+}
 
 /// The two nearest GPUs of a node, with the latency from there.
 struct Nearest {
@@ -74,15 +94,18 @@ class LowerBoundPass {
       : plan_(plan),
         work_(work),
         fabric_(fabric),
-        rates_{machine.scale_up.rate.value.value, machine.scale_up.rate.value.value,
-               machine.scale_out_rate().value, machine.scale_out_rate().value,
-               machine.gpu.hbm_rate.value.value},
+        ranks_per_node_(machine.ranks_per_node()),
+        rates_(rates_of_ranks(machine, fabric)),
+        node_rates_{0, 0, machine.scale_out_rate().value * ranks_per_node_,
+                    machine.scale_out_rate().value * ranks_per_node_, 0},
         least_(least_latencies(fabric)),
         start_(plan.ops().size()),
         end_(plan.ops().size()),
         joined_(plan.barriers().size()),
         phases_(work.num_phases * work.ranks),
-        all_(work.ranks) {
+        all_(work.ranks),
+        nodes_((work.ranks + static_cast<size_t>(ranks_per_node_) - 1) /
+               static_cast<size_t>(ranks_per_node_)) {
     const auto moves = [](const Op& op) { return op.link != Link::local; };
     is_exact_ = std::count_if(plan.ops().begin(), plan.ops().end(), moves) <=
                 static_cast<ptrdiff_t>(kMaxExactLatencies);
@@ -96,24 +119,30 @@ class LowerBoundPass {
     for (size_t p = 0; p < work_.num_phases; ++p)
       for (size_t r = 0; r < work_.ranks; ++r) {
         const Passing& passing = phases_[p * work_.ranks + r];
-        out.total = std::max(out.total, end_of(passing));
+        out.total = std::max(out.total, end_of(passing, rates_));
         double begin = kNever;
         for (const double b : passing.begin) begin = std::min(begin, b);
         if (begin == kNever) continue;
         out.begin[p] = std::min(out.begin[p], begin);
-        out.phases[p] = std::max(out.phases[p], end_of(passing) - begin);
+        out.phases[p] = std::max(out.phases[p], end_of(passing, rates_) - begin);
       }
-    for (const Passing& passing : all_) out.total = std::max(out.total, end_of(passing));
+    for (const Passing& passing : all_) out.total = std::max(out.total, end_of(passing, rates_));
+    for (const Passing& passing : nodes_) out.total = std::max(out.total, end_of(passing, node_rates_));
     return out;
   }
 
  private:
-  double end_of(const Passing& passing) const {
+  static Rates rates_of_ranks(const Machine& machine, const Fabric& fabric) {
+    const double up = machine.scale_up.rate.value.value, out = most_of_a_rank(fabric, Link::scale_out);
+    return {up, up, out, out, machine.gpu.hbm_rate.value.value};
+  }
+
+  double end_of(const Passing& passing, const Rates& rates) const {
     double end = 0;
     for (size_t port = 0; port < kNumPorts; ++port) {
-      if (passing.bytes[port] == 0 || rates_[port] <= 0) continue;
+      if (passing.bytes[port] == 0 || rates[port] <= 0) continue;
       const double latency = port == kUpReceived ? least_[kUp] : port == kOutReceived ? least_[kOut] : 0;
-      end = std::max(end, passing.begin[port] + latency + passing.bytes[port] / rates_[port]);
+      end = std::max(end, passing.begin[port] + latency + passing.bytes[port] / rates[port]);
     }
     return end;
   }
@@ -161,8 +190,8 @@ class LowerBoundPass {
         add_to(before, from, rank);
       }
     }
-    start = std::max(start, end_of(before));
-    end = std::max({end, end_of(beside), start + alone(op)});
+    start = std::max(start, end_of(before, rates_));
+    end = std::max({end, end_of(beside, rates_), start + alone(op)});
     start_[id] = start;
     end_[id] = end;
     if (op.kind == OpKind::barrier) join(op, start, out);
@@ -192,6 +221,12 @@ class LowerBoundPass {
     add_to(phases_[row + static_cast<size_t>(op.dst)], id, op.dst);
     add_to(all_[static_cast<size_t>(op.dst)], id, op.dst);
     if (op.src == op.dst) return;
+    const auto from = static_cast<size_t>(op.src / ranks_per_node_);
+    const auto to = static_cast<size_t>(op.dst / ranks_per_node_);
+    if (op.link == Link::scale_out && from != to) {
+      nodes_[from].add(kOutSent, static_cast<double>(op.bytes), start_[id]);
+      nodes_[to].add(kOutReceived, static_cast<double>(op.bytes), start_[id]);
+    }
     add_to(phases_[row + static_cast<size_t>(op.src)], id, op.src);
     add_to(all_[static_cast<size_t>(op.src)], id, op.src);
   }
@@ -199,7 +234,9 @@ class LowerBoundPass {
   const Plan& plan_;
   const PlanWork& work_;
   const Fabric& fabric_;
-  const std::array<double, kNumPorts> rates_;
+  const int32_t ranks_per_node_;
+  const Rates rates_;       // of a rank
+  const Rates node_rates_;  // of all ranks of a node towards other nodes
   const std::array<double, 2> least_;
   bool is_exact_ = false;
   std::vector<double> start_;    // [ops]
@@ -207,6 +244,7 @@ class LowerBoundPass {
   std::vector<double> joined_;   // [barriers]
   std::vector<Passing> phases_;  // [phases][ranks]
   std::vector<Passing> all_;     // [ranks]
+  std::vector<Passing> nodes_;   // traffic with other nodes
 };
 
 }  // namespace

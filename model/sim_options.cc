@@ -107,6 +107,7 @@ SimOptions read_sim_options(ConfigMap map) {
   if (auto events = map.optional_list("events"))
     for (size_t i = 0; i < events->size(); ++i) o.events.push_back(read_event(events->map(i)));
   o.time_limit = map.quantity<Seconds>("time_limit", {Seconds{0}, Seconds{9e6}}, o.time_limit);
+  o.max_events = map.integer("max_events", {1, int64_t{1} << 60}, o.max_events);
   o.seed = static_cast<uint64_t>(map.integer("seed", {0, INT64_MAX}, static_cast<int64_t>(o.seed)));
   return o;
 }

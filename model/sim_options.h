@@ -71,6 +71,8 @@ struct SimOptions {
   std::vector<SimEvent> events;
   Seconds time_limit{};  // of simulated time; 0 = none. A run that passes it ends as incomplete.
   uint64_t seed = 1;     // of random routes and marks
+  /// A run as packets that is expected to take more is refused: an hour or so.
+  int64_t max_events = 20'000'000'000;
 };
 
 std::string_view to_string(Fidelity fidelity);

@@ -151,6 +151,7 @@ class PacketEngine {
   std::vector<uint8_t> find_deadlocked_lanes() const;
   std::string name_lane(LaneId lane) const;
   std::string name_cycle(const std::vector<uint8_t>& deadlocked) const;
+  std::string path_of(Channel channel) const;
 
   static constexpr uint32_t kIndexBits = 28;
   static constexpr uint32_t kFifoFeeder = 0x80000000;

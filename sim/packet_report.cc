@@ -110,6 +110,16 @@ std::string PacketEngine::name_cycle(const std::vector<uint8_t>& stuck) const {
   return result;
 }
 
+/// The nodes that a channel joins, with the NIC that it passes.
+std::string PacketEngine::path_of(Channel channel) const {
+  std::string path = graph_.name(graph_[channel].from);
+  for (const LinkId link : graph_[channel].links)
+    if (link != kNone)
+      path +=
+          " -> " + fabric_.nodes()[static_cast<size_t>(fabric_.links()[static_cast<size_t>(link)].to)].name;
+  return path;
+}
+
 std::string PacketEngine::stuck_report() const {
   if (messages_.in_use() == 0) return "";
   const std::vector<uint8_t> stuck = find_deadlocked_lanes();
@@ -117,7 +127,7 @@ std::string PacketEngine::stuck_report() const {
   if (!queue_.empty()) return "";
   std::string result;
   for (Channel c = 0; c < num_channels(); ++c)
-    if (router_.is_down(c)) result += fmt::format("  {} is down\n", graph_.name_of_channel(c));
+    if (router_.is_down(c)) result += fmt::format("  {} is down\n", path_of(c));
   std::map<std::pair<Vertex, Rank>, int32_t> lost;
   for (const Parked& parked : parked_) ++lost[{parked.at, packets_[parked.packet].target}];
   for (const auto& [where, count] : lost)

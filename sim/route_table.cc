@@ -77,7 +77,8 @@ void RouteTable::fill(const Fabric& fabric, const ChannelGraph& graph) {
       way = c;
     }
     if (ways == 0) continue;
-    if (ways == 1 && graph.is_endpoint(v)) {  // wherever it goes, it goes there
+    // Wherever it goes, it goes there. (At another rank it could only turn back, if that leads nowhere.)
+    if (ways == 1 && graph.is_endpoint(v) && !graph.is_endpoint(graph[way].to)) {
       row_of_[v] = kOnly | store({way});
       continue;
     }

@@ -47,6 +47,24 @@ double usable(const Sourced<double>& share, const NetworkSettings& network) {
   return std::min(1.0, share.value * (1 + double(network.next_header_bytes) / network.mtu_bytes));
 }
 
+/// A buffer that is given must hold a packet. (Where links are long, PacketNetwork makes it larger.)
+void check_buffers(const PacketSettings& settings, const Machine& machine, const Fabric& fabric) {
+  const int64_t buffer = settings.lanes.buffer.value.count;
+  if (buffer <= 0) return;
+  for (const Link link : {Link::scale_up, Link::scale_out}) {
+    const auto links = fabric.links();
+    if (std::none_of(links.begin(), links.end(), [link](const FabricLink& l) { return l.network == link; }))
+      continue;
+    const NetworkSettings& network = settings.network(link);
+    const int64_t packet = int64_t{network.mtu_bytes} + network.first_header_bytes;
+    if (packet > buffer)
+      fail_usage(
+          "sim: a lane's buffer of machine '{}' is {} B, a packet of {} has {} B with its header and would "
+          "never fit; smaller sim.packet or larger lanes.buffer",
+          machine.name, buffer, to_string(link), packet);
+  }
+}
+
 LinkId find_link(const Fabric& fabric, const std::string& name) {
   for (size_t l = 0; l < fabric.links().size(); ++l)
     if (name_of_link(fabric, static_cast<LinkId>(l)) == name) return static_cast<LinkId>(l);
@@ -217,12 +235,29 @@ PacketSettings packet_settings(const Machine& machine, const SimOptions& options
   return s;
 }
 
+void check_sim_options(const Machine& machine, const Fabric& fabric, const SimOptions& options,
+                       int32_t ranks) {
+  for (const SimEvent& event : options.events)
+    if (event.rank == kNone)
+      fault_of(event, fabric);
+    else if (event.rank >= ranks)
+      fail_usage("sim: an event names rank {}, the plan has {}", event.rank, ranks);
+  if (options.fidelity == Fidelity::packet)
+    check_buffers(packet_settings(machine, options, Plan({}, machine.grouping())), machine, fabric);
+}
+
 SimExecutor::SimExecutor(const Machine& machine, const Fabric& fabric, Costs costs, SimOptions options)
     : machine_(machine), fabric_(fabric), costs_(std::move(costs)), options_(std::move(options)) {}
 
+RunCost SimExecutor::cost(const Plan& plan) const {
+  return run_cost(machine_, fabric_, plan, packet_settings(machine_, options_, plan), options_);
+}
+
 Trace SimExecutor::run(const Plan& plan) {
   const PacketSettings settings = packet_settings(machine_, options_, plan);
+  if (options_.fidelity == Fidelity::packet) check_buffers(settings, machine_, fabric_);
   PlanPlayer player(plan, machine_, fabric_, costs_, options_);
+  if (options_.fidelity == Fidelity::packet) check_run_cost(cost(plan), options_);
   const Fabric fabric = fabric_.with_rates(usable(costs_.scale_up_share, settings.networks[0]),
                                            usable(costs_.scale_out_share, settings.networks[1]));
   std::unique_ptr<Network> network;

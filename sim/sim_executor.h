@@ -15,6 +15,7 @@
 #include "model/sim_options.h"
 #include "sim/network.h"
 #include "sim/packet_settings.h"
+#include "sim/run_cost.h"
 #include "sim/statistics.h"
 #include "sim/utilisation.h"
 
@@ -40,15 +41,18 @@ class SimExecutor : public Executor {
   SimExecutor(const Machine& machine, const Fabric& fabric, Costs costs, SimOptions options);
 
   std::string_view name() const override { return "sim"; }
-  /// Throws Error(usage) for what PlanPlayer and PacketNetwork refuse and for events that name no link, node
-  /// or rank of the machine; Error(mismatch), naming what waits for what, when the plan does not end: then
-  /// report() and partial() hold what happened until there.
+  /// Throws Error(usage) for what PlanPlayer and PacketNetwork refuse, for events that name no link, node or
+  /// rank of the machine, lanes whose buffer holds no packet, and, with the estimate, for a run that would be
+  /// too costly (SimOptions::max_events); Error(mismatch), naming what waits for what, when the plan does not
+  /// end: then report() and partial() hold what happened until there.
   Trace run(const Plan& plan) override;
 
   /// Runs the network of a run to its last event or the limit (kNever: none), e.g. under another clock.
   using Driver = std::function<void(Network& network, Ps limit)>;
   /// Instead of the own clock; then there is no progress and no timeline.
   void set_driver(Driver driver) { driver_ = std::move(driver); }
+  /// What run() will cost as packets.
+  RunCost cost(const Plan& plan) const;
   void set_progress(Progress progress) { progress_ = std::move(progress); }
   const SimReport& report() const { return report_; }
   /// The trace of a run that did not end, marked as incomplete.
@@ -64,6 +68,11 @@ class SimExecutor : public Executor {
   SimReport report_;
   Trace partial_;
 };
+
+/// Throws Error(usage) for what run() would refuse of a machine's options whatever the plan of `ranks` ranks
+/// is: events that name nothing, lanes whose buffer holds no packet.
+void check_sim_options(const Machine& machine, const Fabric& fabric, const SimOptions& options,
+                       int32_t ranks);
 
 /// The packet network that options ask for on a machine. `plan`: which traffic classes and packets it has.
 PacketSettings packet_settings(const Machine& machine, const SimOptions& options, const Plan& plan);

@@ -25,6 +25,7 @@ Action configure_check(CLI::App& app);
 Action configure_plan(CLI::App& app);
 Action configure_probe(CLI::App& app);
 Action configure_run(CLI::App& app);
+Action configure_merge(CLI::App& app);
 Action configure_compare(CLI::App& app);
 Action configure_calibrate(CLI::App& app);
 Action configure_sms(CLI::App& app);

@@ -16,6 +16,8 @@ std::span<const Command> commands() {
               "plumb plan experiments/hybrid-small.yaml --ledger", configure_plan},
       Command{"run", "run an experiment on its executors and line the results up",
               "plumb run experiments/lineup.yaml --on host,analytic", configure_run},
+      Command{"merge", "join the parts of a run that processes of a cluster shared", "plumb merge out",
+              configure_merge},
       Command{"compare", "line up traces of one plan", "plumb compare out/analytic.csv out/host.csv",
               configure_compare},
       Command{"calibrate", "fit the constants of an implementation to traces",

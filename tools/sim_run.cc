@@ -32,6 +32,12 @@ void print_progress(double done, Seconds now) {
                now.value * 1e6, left);
 }
 
+void warn_of_cost(const std::string& title, const sim::RunCost& cost) {
+  constexpr Seconds kLong{300};
+  if (cost.cpu.value > kLong.value)
+    std::fprintf(stderr, "plumb: warning: %s: %s\n", title.c_str(), sim::to_string(cost).c_str());
+}
+
 std::vector<WaitFinding> findings_of(const sim::SimReport& report) {
   return report.waits ? diagnose(*report.waits) : std::vector<WaitFinding>();
 }
@@ -76,6 +82,7 @@ SimulatedRun run_simulated(const Experiment& e, const Fabric& fabric, const Plan
 #endif
   }
   const std::string title = e.label.empty() ? e.name : e.name + ", " + e.label;
+  if (e.sim.fidelity == Fidelity::packet) warn_of_cost(title, executor.cost(plan));
   const sim::SimReport& report = executor.report();
   SimulatedRun run;
   try {

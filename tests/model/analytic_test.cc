@@ -359,6 +359,23 @@ Plan random_plan(uint64_t seed) {
   return plan;
 }
 
+TEST(Analytic, ARankAloneMayUseTheUplinksOfItsNode) {
+  // 4 ranks on 3 planes with 2 uplinks of 50 GB/s each: 300 GB/s out of the node, 75 GB/s a rank when all
+  // send. 3 MB of one rank need 10 us at least, 3 MB of each of them 40 us.
+  const Machine machine = planes(2);
+  const Fabric fabric = build_fabric(machine);
+  const auto lower = [&](Rank senders) {
+    Plan plan({}, machine.grouping());
+    plan.add_phase({.name = "send", .engine = Engine::nic});
+    for (Rank r = 0; r < senders; ++r) plan.add(put(0, r, 4 + r, Link::scale_out, 3'000'000));
+    return AnalyticExecutor(machine, fabric, {}).estimate(plan).lower.value;
+  };
+  const double latency = fabric.latency(Link::scale_out, 0, 4).value;
+  EXPECT_GE(lower(1), 10e-6);
+  EXPECT_LE(lower(1), 10e-6 + latency);
+  EXPECT_GE(lower(4), 40e-6);
+}
+
 TEST(Analytic, LowerBoundIsNeverAboveTheEstimate) {
   std::vector<Costs> all = {{}};
   for (const char* name : {"deepep_v1", "deepep_v1_low_latency", "deepep_v2", "cann", "hybrid_ep", "plumb"})

@@ -98,6 +98,29 @@ TEST(ChannelDependency, ArrivedPacketsWaitForNothing) {
   EXPECT_EQ(PacketNetwork(fabric, packet_settings(), traffic).hop_classes(), 1);
 }
 
+TEST(ChannelDependency, PairsOfGpusWithoutAWayOutAreSafe) {
+  // Two pairs of GPUs with a cable each. Nothing leads from one to the other, so nothing may be sent to and
+  // fro between the two of a pair either: one class does, and the unreachable rank is named.
+  FabricBuilder b;
+  for (Rank r = 0; r < 4; ++r) add_gpu(b, r);
+  b.let_gpus_forward(Link::scale_out);
+  b.add_cable(0, 1, cable({}));
+  b.add_cable(2, 3, cable({}));
+  const Fabric fabric = std::move(b).finish();
+  Script traffic;
+  traffic.add({.src = 0, .dst = 1, .bytes = 4096});
+  traffic.add({.src = 0, .dst = 3, .bytes = 4096});
+  PacketNetwork network(fabric, packet_settings(), traffic);
+  EXPECT_EQ(network.hop_classes(), 1);
+  network.wake_all();
+  try {
+    network.run();
+    FAIL() << "sent to where nothing leads";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("from rank 0 to rank 3"), std::string::npos) << error.what();
+  }
+}
+
 TEST(ChannelDependency, DragonflyClassesGrowWithDetours) {
   // Minimal paths are local, global, local. By hop number two classes suffice: the second local hop may not
   // wait for a first one. Detours join two such paths.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/error.h"
 #include "model/fabric.h"
 
 namespace plumb::sim {

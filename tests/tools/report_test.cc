@@ -182,6 +182,97 @@ TEST_F(Report, RunThatDoesNotEndStillHasItsPage) {
   EXPECT_TRUE(fs::exists(folder_ / "out/links.csv"));
 }
 
+TEST_F(Report, AnEventThatStopsTheRunLeavesAnIncompleteResult) {
+  const WithoutGnuplot fast;
+  const std::string dead = "sim: {events: [{kind: link_down, link: 'nic 0.0 -> leaf 0.0'}]}\n";
+  const Output out = plumb("run " + experiment(dead) + " --on sim -o " + (folder_ / "out").string());
+  EXPECT_EQ(out.exit_code, 1) << out.errors;
+  EXPECT_NE(out.errors.find("nic 0.0 -> leaf 0.0 is down"), std::string::npos) << out.errors;
+  EXPECT_NE(out.errors.find("phase "), std::string::npos) << out.errors;
+  const Json result = Json::parse(read(folder_ / "out/result.json"));
+  EXPECT_FALSE(result["complete"]);
+  EXPECT_EQ(result["points"][0]["exit_code"], 1);
+}
+
+TEST_F(Report, B35_TheSameBytesWithOneAndTwoProcessesAndInAnyOrderOfKeys) {
+  const WithoutGnuplot fast;
+  const std::string sweep = "name: same\nsweep: {shape.topk: [2, 4], sim.fidelity: [packet, flow]}\n";
+  const auto run = [&](const std::string& path, const std::string& name, const std::string& more) {
+    const Output out = plumb("run " + path + " --on analytic,sim -o " + (folder_ / name).string() + more);
+    EXPECT_EQ(out.exit_code, 0) << out.errors;
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(folder_ / name))
+      files[entry.path().filename().string()] = read(entry.path());
+    return files;
+  };
+  const auto once = run(experiment(sweep), "one", " --jobs 1");
+  EXPECT_GT(once.size(), 16u);  // result.json, and of each point 2 traces, links.csv, lanes.csv and a page
+  EXPECT_EQ(once, run(experiment(sweep), "two", " --jobs 2"));
+  const std::string turned = write("t.yaml",
+                                   "sweep: {shape.topk: [2, 4], sim.fidelity: [packet, flow]}\n"
+                                   "shape: {tokens_per_rank: 8, hidden: 256, topk: 4, experts: 32}\n"
+                                   "name: same\n"
+                                   "program: {num_sms: 8, mode: hybrid, kind: round_trip}\n"
+                                   "machine: {nodes: 2, file: " PLUMB_SOURCE_DIR
+                                   "/topologies/h200-cx7.yaml}\n"
+                                   "schema: plumb.experiment/1\n");
+  EXPECT_EQ(once, run(turned, "turned", ""));
+  // Another seed of the simulator: the same plan, bytes and ledger; the seed stands in the result.
+  const auto other = run(experiment(sweep), "other", " --set sim.seed=7");
+  const Json a = Json::parse(once.at("result.json")), b = Json::parse(other.at("result.json"));
+  EXPECT_NE(once, other);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(a["points"][i]["digest"], b["points"][i]["digest"]);
+    EXPECT_EQ(a["points"][i]["executors"][1]["bytes"], b["points"][i]["executors"][1]["bytes"]);
+    EXPECT_TRUE(b["points"][i]["executors"][1]["ledger_ok"]);
+    EXPECT_NE(b["points"][i]["executors"][1]["note"].get<std::string>().find("seed 7"), std::string::npos);
+  }
+}
+
+TEST_F(Report, B36_FilesDoNotGrowWithTheTraffic) {
+  // 64 times the tokens: the same ranks, links, lanes and bins, numbers with a few digits more.
+  const WithoutGnuplot fast;
+  const auto size = [&](const std::string& name, const std::string& tokens) {
+    EXPECT_EQ(simulate(name, "--set shape.tokens_per_rank=" + tokens).exit_code, 0);
+    uintmax_t sum = 0;
+    for (const auto& entry : fs::directory_iterator(folder_ / name)) sum += fs::file_size(entry.path());
+    return static_cast<double>(sum);
+  };
+  EXPECT_LE(size("long", "512"), 1.5 * size("short", "8"));
+}
+
+TEST_F(Report, B36_ATooCostlyRunIsRefusedWithItsEstimate) {
+  const Output out = simulate("out", "--set sim.max_events=1000");
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_NE(out.errors.find("sim: the run would take about "), std::string::npos) << out.errors;
+  EXPECT_FALSE(Json::parse(read(folder_ / "out/result.json"))["complete"]);
+}
+
+TEST_F(Report, CheckNamesPointsThatTheSimulatorWouldRefuse) {
+  const std::string path = experiment(
+      "sweep: {machine.nodes: [1, 2]}\n"
+      "sim: {events: [{kind: link_down, link: 'nic 1.0 -> leaf 0.0'}, {kind: rank_dead, rank: 3}]}\n");
+  const Output out = plumb("check " + path);
+  EXPECT_EQ(out.exit_code, 2);
+  // One node has no NIC of node 1; two have.
+  EXPECT_NE(out.errors.find("point machine.nodes=1: sim: the machine has no link 'nic 1.0 -> leaf 0.0'"),
+            std::string::npos)
+      << out.errors;
+  EXPECT_EQ(out.errors.find("point machine.nodes=2"), std::string::npos) << out.errors;
+  const std::string ranks = experiment("sim: {events: [{kind: rank_dead, rank: 16}]}\n");
+  EXPECT_NE(plumb("check " + ranks).errors.find("rank 16, the plan has 16"), std::string::npos);
+}
+
+TEST_F(Report, CheckReadsFlowEfficiencyFiles) {
+  EXPECT_EQ(plumb("check topologies/fidelity/flow_efficiency.yaml").exit_code, 0);
+  const Output out = plumb("check " + write("f.yaml",
+                                            "schema: plumb.flow_efficiency/1\n"
+                                            "rows: [{kind: x, policy: split, ranks: [4, 2], bytes_per_pair: "
+                                            "[1, 2], ratio: 1, spread: 0}]\n"));
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_NE(out.errors.find("[smallest, largest]"), std::string::npos) << out.errors;
+}
+
 TEST_F(Report, ChromeTraceOfASimulatedRunHasASpanPerRankAndPhase) {
   const WithoutGnuplot fast;
   ASSERT_EQ(simulate("out").exit_code, 0);
