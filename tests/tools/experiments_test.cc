@@ -126,6 +126,7 @@ TEST_F(Experiments, DiagnosisNamesTheSlowSender) {
 }
 
 TEST_F(Experiments, TheLinkBehindASlowReceiverIsTheOneWithAQueueAndNoStall) {
+  const WithoutGnuplot quick;
   // ... but the tables of links show it: links before it stall for credits, itself it never does.
   const Output out = plumb("run experiments/diagnosis/reduced.yaml --jobs 1 --on sim -o " + folder_.string());
   ASSERT_EQ(out.exit_code, 0) << out.errors;
