@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -31,6 +32,16 @@ inline std::string read(const fs::path& path) {
   text << in.rdbuf();
   return text.str();
 }
+
+/// Only the tests of pictures wait for them.
+class WithoutGnuplot {
+ public:
+  WithoutGnuplot() { ::setenv("PATH", "/nowhere", 1); }
+  ~WithoutGnuplot() { ::setenv("PATH", path_.c_str(), 1); }
+
+ private:
+  const std::string path_ = std::getenv("PATH");
+};
 
 /// A folder of the test's own, empty at its start.
 class Cli : public testing::Test {

@@ -73,11 +73,15 @@ TEST_F(Cli, CheckPrintsAllProblemsOfAllFiles) {
 
 TEST_F(Cli, CheckTakesEveryShippedFile) {
   std::string files;
-  for (const std::string where : {"topologies", "experiments"})
-    for (const auto& entry : fs::recursive_directory_iterator(fs::path(PLUMB_SOURCE_DIR) / where))
-      if (entry.path().extension() == ".yaml" &&
-          entry.path().parent_path().filename() != "published")  // records, which plumb validate reads
-        files += " " + entry.path().string();
+  const fs::path root = PLUMB_SOURCE_DIR;
+  const auto add = [&](const fs::path& file) {
+    if (file.extension() == ".yaml") files += " " + file.string();
+  };
+  for (const std::string where : {"topologies", "topologies/costs"})
+    for (const auto& entry : fs::directory_iterator(root / where)) add(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(root / "experiments"))
+    if (entry.path().parent_path().filename() != "published")  // records, which plumb validate reads
+      add(entry.path());
   const Output out = plumb("check" + files);
   EXPECT_EQ(out.exit_code, 0) << out.errors;
 }

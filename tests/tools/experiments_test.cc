@@ -38,12 +38,12 @@ std::set<std::string> findings(const Json& executor) {
   return result;
 }
 
-TEST_F(Experiments, ScalingSimIsNotBelowTheBoundAndHybridBeatsDirectAcrossNodes) {
+TEST_F(Experiments, ScalingSimIsNotBelowTheBoundAndHybridBeatsDirectOverInfiniband) {
   auto points = run_reduced("scaling");
   ASSERT_EQ(points.size(), 8u);
   for (auto& [label, on] : points)
     EXPECT_GE(on["sim"]["time_us"].get<double>(), on["analytic"]["lower_us"].get<double>()) << label;
-  for (const std::string fabric : {"ep2048-fattree", "ep2048-dragonfly", "cloudmatrix384"})
+  for (const std::string fabric : {"ep2048-fattree", "ep2048-dragonfly"})
     EXPECT_LT(points[fabric + " 64 hybrid"]["sim"]["time_us"].get<double>(),
               points[fabric + " 64 direct"]["sim"]["time_us"].get<double>())
         << fabric;
@@ -126,6 +126,7 @@ TEST_F(Experiments, DiagnosisNamesTheSlowSender) {
 }
 
 TEST_F(Experiments, TheLinkBehindASlowReceiverIsTheOneWithAQueueAndNoStall) {
+  const WithoutGnuplot quick;
   // ... but the tables of links show it: links before it stall for credits, itself it never does.
   const Output out = plumb("run experiments/diagnosis/reduced.yaml --jobs 1 --on sim -o " + folder_.string());
   ASSERT_EQ(out.exit_code, 0) << out.errors;

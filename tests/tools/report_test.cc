@@ -35,16 +35,6 @@ size_t column(const Rows& table, const std::string& name) {
   return static_cast<size_t>(at - header.begin());
 }
 
-/// Only the tests of pictures wait for them.
-class WithoutGnuplot {
- public:
-  WithoutGnuplot() { ::setenv("PATH", "/nowhere", 1); }
-  ~WithoutGnuplot() { ::setenv("PATH", path_.c_str(), 1); }
-
- private:
-  const std::string path_ = std::getenv("PATH");
-};
-
 class Report : public Cli {
  protected:
   bool has_gnuplot() const { return std::system("gnuplot --version >/dev/null 2>&1") == 0; }
