@@ -200,6 +200,65 @@ std::vector<std::vector<PhaseId>> find_pipelines(const PlanWork& work) {
   return pipelines;
 }
 
+namespace {
+
+/// The only switch that a rank hangs on in a network, -1 when there are several or none; NICs are passed.
+NodeId sole_switch(const Fabric& fabric, Rank rank, Link network) {
+  NodeId found = kNone;
+  const auto meet = [&](NodeId node) {
+    if (found != kNone && found != node) return false;
+    found = node;
+    return fabric.nodes()[static_cast<size_t>(node)].kind != NodeKind::gpu;
+  };
+  for (const LinkId l : fabric.out_links(fabric.endpoint(rank))) {
+    const FabricLink& link = fabric.links()[static_cast<size_t>(l)];
+    if (link.network != network && !link.shared) continue;
+    if (fabric.nodes()[static_cast<size_t>(link.to)].kind != NodeKind::nic) {
+      if (!meet(link.to)) return kNone;
+      continue;
+    }
+    for (const LinkId next : fabric.out_links(link.to)) {
+      const NodeId to = fabric.links()[static_cast<size_t>(next)].to;
+      if (fabric.nodes()[static_cast<size_t>(to)].kind != NodeKind::gpu && !meet(to)) return kNone;
+    }
+  }
+  return found;
+}
+
+/// Bytes that must leave or enter a switch, as they are of ranks that hang on it alone, over all that leads
+/// from it to other switches or back: whatever way packets take.
+double cut_seconds(const std::vector<Demand>& demands, const Fabric& fabric) {
+  const auto is_switch = [&](NodeId n) {
+    const NodeKind kind = fabric.nodes()[static_cast<size_t>(n)].kind;
+    return kind == NodeKind::scale_up_switch || kind == NodeKind::scale_out_switch;
+  };
+  double longest = 0;
+  for (const Link network : {Link::scale_up, Link::scale_out}) {
+    std::vector<NodeId> home;
+    for (Rank r = 0; r < fabric.ranks(); ++r) home.push_back(sole_switch(fabric, r, network));
+    std::vector<double> out(fabric.nodes().size()), in(out), out_rate(out), in_rate(out);
+    for (const FabricLink& link : fabric.links()) {
+      if ((link.network != network && !link.shared) || !is_switch(link.from) || !is_switch(link.to)) continue;
+      out_rate[static_cast<size_t>(link.from)] += link.rate.value;
+      in_rate[static_cast<size_t>(link.to)] += link.rate.value;
+    }
+    for (const Demand& d : demands) {
+      if (d.network != network || d.src == d.dst) continue;
+      const NodeId from = home[static_cast<size_t>(d.src)], to = home[static_cast<size_t>(d.dst)];
+      if (from == to || from == kNone || to == kNone) continue;
+      out[static_cast<size_t>(from)] += static_cast<double>(d.bytes);
+      in[static_cast<size_t>(to)] += static_cast<double>(d.bytes);
+    }
+    for (size_t n = 0; n < out.size(); ++n) {
+      if (out_rate[n] > 0) longest = std::max(longest, out[n] / out_rate[n]);
+      if (in_rate[n] > 0) longest = std::max(longest, in[n] / in_rate[n]);
+    }
+  }
+  return longest;
+}
+
+}  // namespace
+
 HotLink hottest_shared_link(const Plan& plan, const std::vector<PhaseId>& phases, const Fabric& fabric,
                             const Costs& costs) {
   PhaseSet wanted;
@@ -210,11 +269,11 @@ HotLink hottest_shared_link(const Plan& plan, const std::vector<PhaseId>& phases
       demands.push_back({.src = op.src, .dst = op.dst, .network = op.link, .bytes = op.bytes});
   HotLink hottest;
   if (demands.empty()) return hottest;
+  hottest.nominal_seconds = cut_seconds(demands, fabric);
   const std::vector<double> loads = fabric.loads(demands);
   for (size_t l = 0; l < loads.size(); ++l) {
     const FabricLink& link = fabric.links()[l];
     const double nominal = loads[l] / link.rate.value;
-    hottest.nominal_seconds = std::max(hottest.nominal_seconds, nominal);
     const auto& share = link.network == Link::scale_out ? costs.scale_out_share : costs.scale_up_share;
     if (nominal / share.value <= hottest.seconds || is_private(fabric, link)) continue;
     hottest.link = static_cast<LinkId>(l);

@@ -95,7 +95,7 @@ std::vector<PipelineStart> pipeline_starts(const Plan& plan, const PlanWork& wor
 struct HotLink {
   LinkId link = kNone;
   double seconds = 0;          // at the usable rate
-  double nominal_seconds = 0;  // largest over links at nominal rates
+  double nominal_seconds = 0;  // at nominal rates, of what must leave or enter a switch
 };
 HotLink hottest_shared_link(const Plan& plan, const std::vector<PhaseId>& phases, const Fabric& fabric,
                             const Costs& costs);

@@ -183,11 +183,9 @@ void check(uint64_t seed, Seen& seen) {
     try {
       const Trace trace = site.run(plan, o);
       EXPECT_EQ(difference(plan, account(plan), trace.ledger), "");
-      // The bound of a shared link splits each demand equally over minimal paths. Where these are of unequal
-      // width adaptive packets, or a lucky draw for few large ones, do better.
-      const bool is_uneven = !std::holds_alternative<SwitchedDomain>(site.machine.scale_up.topology) ||
-                             std::holds_alternative<Dragonfly>(site.machine.scale_out.topology);
-      EXPECT_GE(trace.total.value, lower * (is_uneven ? 0.8 : 1 - 1e-9));
+      // On dragonflies with shared NICs a bound 3 % above the simulation was seen in 1 of 600 seeds.
+      const bool is_dragonfly = std::holds_alternative<Dragonfly>(site.machine.scale_out.topology);
+      EXPECT_GE(trace.total.value, lower * (is_dragonfly ? 0.95 : 1 - 1e-9));
       if (lower > 0) seen.tightest = std::min(seen.tightest, trace.total.value / lower);
       times[static_cast<size_t>(fidelity)] = trace.total.value;
     } catch (const std::exception& e) {
