@@ -16,7 +16,7 @@ class CreditLists {
   Ps next_time(const Lane& lane) const { return records_[lane.credit_head].time; }
 
   /// Returns true when these are the first to come.
-  bool add(Lane& lane, Ps time, int32_t units) {
+  bool add(Lane& lane, Ps time, int32_t units, Ps now) {
     const uint32_t index = records_.add();
     Record& record = records_[index];
     record.time = time;
@@ -31,6 +31,7 @@ class CreditLists {
       lane.credit_tail = index;
       return false;
     }
+    merge_come(lane, now);
     uint32_t* link = &lane.credit_head;  // packets may leave by faster and slower ports
     while (records_[*link].time <= time) link = &records_[*link].next;
     record.next = *link;
@@ -69,6 +70,19 @@ class CreditLists {
   int64_t memory_bytes() const { return records_.memory_bytes(); }
 
  private:
+  /// What has come by now becomes one record: a lane that seldom sends does not gather a list to walk along.
+  void merge_come(const Lane& lane, Ps now) {
+    Record& first = records_[lane.credit_head];
+    while (first.time <= now && first.next != kNil && first.next != lane.credit_tail &&
+           records_[first.next].time <= now) {
+      const uint32_t gone = first.next;
+      first.time = records_[gone].time;
+      first.units += records_[gone].units;
+      first.next = records_[gone].next;
+      records_.remove(gone);
+    }
+  }
+
   struct Record {
     Ps time = 0;
     int32_t units = 0;
