@@ -152,14 +152,14 @@ __device__ __forceinline__ void move_row(const DispatchParams& p, const Dispatch
   }
 }
 
-/// Mover warps: rows begin + warp, begin + warp + stages, ...; the first one is being loaded.
+/// Mover warps: rows begin + warp, begin + warp + stages, ...; the first one is being loaded, `next` are its
+/// selections.
 template <bool kCounted>
-__device__ void move_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end) {
+__device__ void move_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
+                          Ahead next) {
   uint32_t parity = 0;
   int32_t token = begin + warp_index();
   int32_t numbering_warp = 0;  // of the present token
-  Ahead next;
-  if (token < end) next = load_ahead(p, token);
   for (; token < end; token += p.stages) {
     Ahead in = next;
     while (!p.cached && token >= s.numbered[numbering_warp]) ++numbering_warp;
@@ -300,22 +300,27 @@ __device__ void count_moves(const DispatchParams& p, const DispatchShared& s) {
   }
 }
 
-/// Until this rank knows where its rows go and that they may be written; false: move nothing.
+/// Until this rank knows where its rows go and that they may be written; false: move nothing. `first`: the
+/// selections of the warp's first row, loaded during the waits.
 template <bool kCounted>
 __device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
-                          uint64_t call) {
+                          uint64_t call, Ahead& first) {
   const Context& c = p.context;
+  const int32_t token = begin + warp_index();
+  const bool has_row = warp_index() < p.stages && token < end;
   if (p.cached) {
     const uint64_t number = static_cast<uint64_t>(p.handle.counts[kDispatchNumber]);
+    if (has_row) first = load_ahead(p, token);
+    place_from_handle(p, s);
     if constexpr (kCounted) stamp_begin(c, Step::enter);
     const bool is_entered =
         enter<kCounted>(c, Step::enter, c.map.entered, tagged(call, static_cast<uint32_t>(number)));
     if constexpr (kCounted) stamp_end(c, Step::enter);
-    if (is_entered) place_from_handle(p, s);
     return is_entered;
   }
   if constexpr (kCounted) stamp_begin(c, Step::notify);
   number_slots(p, s, begin, end, call);
+  if (has_row) first = load_ahead(p, token);
   const bool is_notified = notify(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::notify);
   if (!is_notified) return false;
@@ -354,9 +359,10 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     s.peers[i] = c.peers[i];
   __syncthreads();
 
-  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, call);
+  Ahead first;
+  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, call, first);
   if constexpr (kCounted) stamp_begin(c, Step::dispatch);
-  if (moves && is_placed) move_rows<kCounted>(p, s, begin, end);
+  if (moves && is_placed) move_rows<kCounted>(p, s, begin, end, first);
   if (moves && !is_placed) drain_load(s, begin, end);
   if (is_placed && !p.cached && blockIdx.x == 0 && threadIdx.x / 32 == blockDim.x / 32 - 1)
     publish_counts(p, s, call);

@@ -68,13 +68,12 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
 constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
 
 /// Marks the destinations of 32 tokens, a lane per selection. `members`: one word per destination, zero
-/// before; bit t says that token t sends it a row.
+/// before; bit t says that token t sends it a row. `ids`: those that the lane marked last.
 static __device__ void mark_members(const DispatchParams& p, const DispatchShared& s, int32_t chunk,
-                                    int32_t selections, uint32_t* members) {
+                                    int32_t selections, uint32_t* members, int32_t (&ids)[kIdsAtOnce]) {
   const Context& c = p.context;
   const int64_t begin = int64_t{chunk} * c.topk;
   for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
-    int32_t ids[kIdsAtOnce];
 #pragma unroll
     for (int32_t i = 0; i < kIdsAtOnce; ++i) {
       const int32_t at = first + 32 * i;
@@ -104,16 +103,22 @@ static __device__ void number_tokens(const DispatchParams& p, const DispatchShar
   const Context& c = p.context;
   for (int32_t chunk = first; chunk < last; chunk += 32) {
     const int32_t selections = (last - chunk < 32 ? last - chunk : 32) * c.topk;
-    mark_members(p, s, chunk, selections, members);
+    int32_t ids[kIdsAtOnce];
+    mark_members(p, s, chunk, selections, members, ids);
     const int64_t begin = int64_t{chunk} * c.topk;
-#pragma unroll 4
-    for (int32_t at = lane_index(); at < selections; at += 32) {
-      const int32_t id = p.handle.ids[begin + at];  // written by this lane
-      if (id < 0) continue;
-      const uint32_t below = (1u << (at / c.topk)) - 1;
-      const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & below); };
-      p.handle.slots[begin + at] = number(id / c.local_experts);
-      if (p.expand) p.handle.rows[begin + at] = number(c.ranks + id);
+    const bool all_kept = selections <= 32 * kIdsAtOnce;
+    for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
+#pragma unroll
+      for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+        const int32_t at = first + 32 * i;
+        if (at >= selections) continue;
+        const int32_t id = all_kept ? ids[i] : p.handle.ids[begin + at];  // written by this lane
+        if (id < 0) continue;
+        const uint32_t below = (1u << (at / c.topk)) - 1;
+        const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & below); };
+        p.handle.slots[begin + at] = number(id / c.local_experts);
+        if (p.expand) p.handle.rows[begin + at] = number(c.ranks + id);
+      }
     }
     __syncwarp();
     for (int32_t bin = lane_index(); bin < s.bins; bin += 32) {
@@ -161,20 +166,39 @@ static __device__ void number_slots(const DispatchParams& p, const DispatchShare
   }
 }
 
+constexpr int32_t kCountsAtOnce = 6;  // polls of a thread under way
+
 /// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
+/// A thread takes one bin of every `groups`-th block.
 static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared& s, int32_t bins,
                                   uint64_t call) {
   const Context& c = p.context;
   bool is_known = true;
-  const int32_t words = bins * static_cast<int32_t>(gridDim.x);
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
-    const int32_t block = i / bins;
-    const int32_t bin = i % bins;
-    const uint64_t* word = c.block_counts + int64_t{block} * (c.ranks + c.experts) + bin;
-    const uint32_t count = wait_count(c, word, Step::notify, c.rank, call);
-    if (count == kPoison) is_known = false;
-    if (block < static_cast<int32_t>(blockIdx.x)) atomicAdd(&s.before[bin], static_cast<int32_t>(count));
-    atomicAdd(&s.total[bin], static_cast<int32_t>(count));
+  const int32_t blocks = static_cast<int32_t>(gridDim.x);
+  const int32_t fit = static_cast<int32_t>(blockDim.x) / bins;
+  const int32_t groups = fit < 1 ? 1 : fit < blocks ? fit : blocks;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < bins * groups;
+       i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t group = i / bins;
+    const int32_t bin = i - group * bins;
+    int32_t before = 0;
+    int32_t total = 0;
+    for (int32_t first = group; first < blocks; first += groups * kCountsAtOnce) {
+      const auto word_at = [&](int32_t k) {
+        const int32_t block = first + k * groups;
+        return block < blocks ? c.block_counts + int64_t{block} * (c.ranks + c.experts) + bin : nullptr;
+      };
+      uint32_t counts[kCountsAtOnce];
+      is_known &= wait_counts(
+          c, word_at, [&](int32_t) { return c.rank; }, Step::notify, call, counts);
+#pragma unroll
+      for (int32_t k = 0; k < kCountsAtOnce; ++k) {
+        if (first + k * groups < static_cast<int32_t>(blockIdx.x)) before += static_cast<int32_t>(counts[k]);
+        total += static_cast<int32_t>(counts[k]);
+      }
+    }
+    atomicAdd(&s.before[bin], before);
+    atomicAdd(&s.total[bin], total);
   }
   return __syncthreads_or(is_known ? 0 : 1) == 0;
 }
@@ -249,15 +273,27 @@ static __device__ bool place(const DispatchParams& p, const DispatchShared& s, u
     if (src < c.rank) atomicAdd(&s.base[dst], static_cast<int32_t>(count));
     atomicAdd(&s.copies[dst], static_cast<int32_t>(count));
   }
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); p.expand && i < c.ranks * c.experts;
-       i += static_cast<int32_t>(blockDim.x)) {
-    const int32_t src = i / c.experts;
-    const int32_t expert = i % c.experts;
-    const int32_t word = expert + expert / c.local_experts + 1;
-    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + word, Step::counts, src, call);
-    if (count == kPoison) fits = false;
-    if (src < c.rank) atomicAdd(&s.group_base[expert], static_cast<int32_t>(count));
-    atomicAdd(&s.group_total[expert], static_cast<int32_t>(count));
+  const int32_t words = p.expand ? c.ranks * c.experts : 0;
+  for (int32_t first = static_cast<int32_t>(threadIdx.x); first < words;
+       first += kCountsAtOnce * static_cast<int32_t>(blockDim.x)) {
+    const auto number_at = [&](int32_t k) { return first + k * static_cast<int32_t>(blockDim.x); };
+    const auto word_at = [&](int32_t k) -> const uint64_t* {
+      const int32_t src = number_at(k) / c.experts;
+      const int32_t expert = number_at(k) - src * c.experts;
+      return number_at(k) < words ? count_words(c, c.rank, call, src) + expert + expert / c.local_experts + 1
+                                  : nullptr;
+    };
+    uint32_t counts[kCountsAtOnce];
+    fits &= wait_counts(
+        c, word_at, [&](int32_t k) { return number_at(k) / c.experts; }, Step::counts, call, counts);
+#pragma unroll
+    for (int32_t k = 0; k < kCountsAtOnce; ++k) {
+      if (number_at(k) >= words) continue;
+      const int32_t src = number_at(k) / c.experts;
+      const int32_t expert = number_at(k) - src * c.experts;
+      if (src < c.rank) atomicAdd(&s.group_base[expert], static_cast<int32_t>(counts[k]));
+      atomicAdd(&s.group_total[expert], static_cast<int32_t>(counts[k]));
+    }
   }
   if (__syncthreads_or(fits ? 0 : 1) != 0) return false;
   if (p.expand) begin_groups(p, s, rows_of_rank);
@@ -297,6 +333,24 @@ __device__ __forceinline__ int64_t warp_sum_up(int64_t value) {
   return value;
 }
 
+constexpr int32_t kExpertsAtOnce = 4;  // of a lane
+
+/// Rows of experts local, local + 32, ... of this rank from all sources; the loads are all under way at once.
+static __device__ void load_expert_counts(const DispatchParams& p, uint64_t call, int32_t local,
+                                          int64_t (&counts)[kExpertsAtOnce]) {
+  const Context& c = p.context;
+#pragma unroll
+  for (int64_t& count : counts) count = 0;
+#pragma unroll 2
+  for (int32_t src = 0; src < c.ranks; ++src) {
+    const uint64_t* words = count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts) + 1 + local;
+#pragma unroll
+    for (int32_t i = 0; i < kExpertsAtOnce; ++i)
+      if (local + 32 * i < c.local_experts)
+        counts[i] += static_cast<uint32_t>(ptx::load_relaxed_sys(words + 32 * i));
+  }
+}
+
 /// One warp writes the counts into the handle and, if asked, to the host and the running totals. Requires
 /// that place() succeeded.
 static __device__ void publish_counts(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
@@ -322,15 +376,15 @@ static __device__ void publish_counts(const DispatchParams& p, const DispatchSha
     copies = __shfl_sync(kAllLanes, sum, 31);
   }
   int64_t rows = 0;
+  int64_t counts[kExpertsAtOnce] = {};
   for (int32_t first = 0; first < c.local_experts; first += 32) {
     const int32_t local = first + lane;
-    int64_t count = 0;
-    if (local < c.local_experts) {
-#pragma unroll 8
-      for (int32_t src = 0; src < c.ranks; ++src)
-        count += static_cast<uint32_t>(
-            ptx::load_relaxed_sys(count_words(c, c.rank, call, src) + c.rank * words_per_rank + 1 + local));
-    }
+    const int32_t turn = first / 32 % kExpertsAtOnce;
+    if (turn == 0) load_expert_counts(p, call, local, counts);
+    int64_t count = counts[0];
+#pragma unroll
+    for (int32_t i = 1; i < kExpertsAtOnce; ++i)
+      if (i == turn) count = counts[i];
     const int64_t aligned = round_up(count, p.alignment);
     const int64_t sum = rows + warp_sum_up(aligned);
     if (local < c.local_experts) {
@@ -348,11 +402,11 @@ static __device__ void publish_counts(const DispatchParams& p, const DispatchSha
     put(kNumRows, p.expand ? rows : copies);
     out[kDispatchNumber] = static_cast<int64_t>(call);
   }
+  if (p.host_counts == nullptr) return;
   __threadfence_system();
   __syncwarp();
   // Matching side: read_counts() on the host.
-  if (lane == 0 && p.host_counts != nullptr)
-    ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
+  if (lane == 0) ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
 }
 
 }  // namespace plumb::kernels

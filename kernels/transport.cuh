@@ -110,6 +110,36 @@ __device__ __forceinline__ uint32_t wait_count(const Context& c, const uint64_t*
   return static_cast<uint32_t>(seen);
 }
 
+/// wait_count() for several words at once: their loads are under way together. `word_at(k)`: the k-th word,
+/// null for none, whose count is then 0. False when given up or when a count is kPoison.
+template <int32_t kWords, class WordAt, class PeerAt>
+__device__ __forceinline__ bool wait_counts(const Context& c, WordAt word_at, PeerAt peer_at, Step step,
+                                            uint64_t call, uint32_t (&counts)[kWords]) {
+  const uint32_t tag = static_cast<uint32_t>(call);
+  uint64_t begin_ns = 0;
+  for (uint32_t polls = 0;; ++polls) {
+    uint64_t seen[kWords];
+#pragma unroll
+    for (int32_t k = 0; k < kWords; ++k) {
+      const uint64_t* word = word_at(k);
+      seen[k] = word != nullptr ? ptx::load_relaxed_sys(word) : tagged(call, 0);
+    }
+    int32_t missing = kNone;
+    bool is_poisoned = false;
+#pragma unroll
+    for (int32_t k = 0; k < kWords; ++k) {
+      counts[k] = static_cast<uint32_t>(seen[k]);
+      if (static_cast<uint32_t>(seen[k] >> 32) != tag) missing = k;
+      is_poisoned |= counts[k] == kPoison;
+    }
+    if (missing == kNone) return !is_poisoned;
+    if (polls == 0) begin_ns = ptx::global_timer();
+    if (polls % kPollsPerClock == kPollsPerClock - 1 &&
+        gives_up(c, step, peer_at(missing), begin_ns, static_cast<int64_t>(tag), 0))
+      return false;
+  }
+}
+
 /// Waits for a bulk load of the own block. It always ends, or the GPU itself is lost.
 __device__ __forceinline__ void wait_load(uint64_t* barrier, uint32_t parity) {
   while (!ptx::mbarrier_try_wait(barrier, parity)) {
@@ -124,7 +154,6 @@ __device__ __forceinline__ bool is_last_block(uint32_t* counter) {
   if (threadIdx.x == 0) {
     ptx::fence_sys();  // also covers this block's stores to peers
     is_last = ptx::add_acq_rel_gpu(counter, 1) + 1 == gridDim.x;
-    ptx::fence_sys();
   }
   __syncthreads();
   return is_last;
