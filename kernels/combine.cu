@@ -169,12 +169,12 @@ __device__ bool enter_combine(const CombineParams& p, uint64_t call, uint32_t nu
   return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, value, false);
 }
 
-template <class Policy>
+template <class Policy, int32_t kCapacity>
 __global__ void __launch_bounds__(Policy::config.threads, 1)
-    combine(const __grid_constant__ Batch<CombineParams> batch) {
+    combine(const __grid_constant__ Batch<CombineParams, kCapacity> batch) {
   constexpr bool kCounted = Policy::config.counted;
   extern __shared__ __align__(128) char memory[];
-  const CombineParams& p = batch.ranks[blockIdx.y];
+  const CombineParams& p = batch.ranks[kCapacity == 1 ? 0 : blockIdx.y];
   const Context& c = p.context;
   int32_t* words = reinterpret_cast<int32_t*>(memory + kRingBytes);
   const CombineShared s{words, words + c.ranks};
@@ -218,19 +218,28 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   }
 }
 
+template <int32_t kCapacity>
+cudaError_t launch_capacity(std::span<const CombineParams> ranks, const Launch& launch,
+                            int64_t shared_bytes) {
+  return launch_policy(launch.counted ? combine<Counted<kCombineThreads>, kCapacity>
+                                      : combine<Fast<kCombineThreads>, kCapacity>,
+                       ranks, launch, kCombineThreads, shared_bytes);
+}
+
 }  // namespace
 
 cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& launch) {
   const Context& c = ranks.front().context;
   const int64_t shared_bytes = kRingBytes + 4 * (int64_t{c.ranks} + (ranks.front().expand ? c.experts : 0));
-  return launch_policy(launch.counted ? combine<Counted<kCombineThreads>> : combine<Fast<kCombineThreads>>,
-                       ranks, launch, kCombineThreads, shared_bytes);
+  return ranks.size() == 1 ? launch_capacity<1>(ranks, launch, shared_bytes)
+                           : launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
 }
 
 cudaError_t report_combine(KernelReport& fast, KernelReport& counted) {
-  const cudaError_t first = report_kernel(combine<Fast<kCombineThreads>>, "combine", fast);
-  return first != cudaSuccess ? first
-                              : report_kernel(combine<Counted<kCombineThreads>>, "combine counted", counted);
+  const cudaError_t first = report_kernel(combine<Fast<kCombineThreads>, 1>, "combine", fast);
+  return first != cudaSuccess
+             ? first
+             : report_kernel(combine<Counted<kCombineThreads>, 1>, "combine counted", counted);
 }
 
 }  // namespace plumb::kernels

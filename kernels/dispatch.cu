@@ -27,7 +27,13 @@
 namespace plumb::kernels {
 namespace {
 
-__device__ __forceinline__ void load_row(const DispatchParams& p, const DispatchShared& s, int32_t token) {
+/// A kernel for each layout: shorter code, fewer registers. Hides the member of the same name.
+template <bool kExpand>
+struct OfLayout : DispatchParams {
+  static constexpr bool expand = kExpand;
+};
+
+__device__ __forceinline__ void load_row(const auto& p, const DispatchShared& s, int32_t token) {
   const int32_t warp = warp_index();
   ptx::mbarrier_expect(&s.barriers[warp], static_cast<uint32_t>(p.row_bytes));
   ptx::bulk_load(s.stages + int64_t{warp} * s.stage_bytes,
@@ -53,7 +59,7 @@ struct Ahead {
   uint32_t scales[kScalesAtOnce] = {};
 };
 
-__device__ __forceinline__ Ahead load_ahead(const DispatchParams& p, int32_t token) {
+__device__ __forceinline__ Ahead load_ahead(const auto& p, int32_t token) {
   const int32_t lane = lane_index();
   const int64_t index = int64_t{token} * p.context.topk + lane;
   Ahead out;
@@ -72,8 +78,8 @@ __device__ __forceinline__ Ahead load_ahead(const DispatchParams& p, int32_t tok
 
 /// Turns numbers that count from the numbering warp's first row into places at the destination; keeps in the
 /// handle those that count from this source's first row.
-__device__ __forceinline__ void place_selection(const DispatchParams& p, const DispatchShared& s,
-                                                int32_t token, int32_t numbering_warp, Selection& mine) {
+__device__ __forceinline__ void place_selection(const auto& p, const DispatchShared& s, int32_t token,
+                                                int32_t numbering_warp, Selection& mine) {
   const Context& c = p.context;
   const uint32_t same = same_lanes(mine.id, c.topk);
   const bool is_repeated = mine.id >= 0 && (same & (same - 1)) != 0;
@@ -98,8 +104,8 @@ __device__ __forceinline__ void place_selection(const DispatchParams& p, const D
 }
 
 /// Ids, weights, source and scales of a copy; all lanes together.
-__device__ __forceinline__ void send_metadata(const DispatchParams& p, const DispatchShared& s,
-                                              const Ahead& in, int32_t token, int32_t from_lane) {
+__device__ __forceinline__ void send_metadata(const auto& p, const DispatchShared& s, const Ahead& in,
+                                              int32_t token, int32_t from_lane) {
   const Context& c = p.context;
   const Selection& mine = in.mine;
   const int32_t lane = lane_index();
@@ -131,8 +137,8 @@ __device__ __forceinline__ void send_metadata(const DispatchParams& p, const Dis
 
 /// Sends a loaded row to all its ranks; `in` has its places.
 template <bool kCounted>
-__device__ __forceinline__ void move_row(const DispatchParams& p, const DispatchShared& s, Ahead& in,
-                                         int32_t token, uint32_t parity) {
+__device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s, Ahead& in, int32_t token,
+                                         uint32_t parity) {
   Selection& mine = in.mine;
   const int32_t warp = warp_index();
   const uint32_t same_rank = same_lanes(mine.rank, p.context.topk);
@@ -140,9 +146,6 @@ __device__ __forceinline__ void move_row(const DispatchParams& p, const Dispatch
       __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
   mine.landing = p.expand ? first_row : mine.slot;
   const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
-  // While the row is under way.
-  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1)
-    send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
   wait_load(&s.barriers[warp], parity);
   if (sends) {
     ptx::bulk_store(s.peers[mine.rank] + p.context.map.x + int64_t{mine.landing} * p.row_bytes,
@@ -150,13 +153,15 @@ __device__ __forceinline__ void move_row(const DispatchParams& p, const Dispatch
     ptx::bulk_commit();
     if constexpr (kCounted) atomicAdd(&s.sent[mine.rank], 1u);
   }
+  // While the row is read from shared memory.
+  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1)
+    send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
 }
 
 /// Mover warps: rows begin + warp, begin + warp + stages, ...; the first one is being loaded, `next` are its
 /// selections.
 template <bool kCounted>
-__device__ void move_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
-                          Ahead next) {
+__device__ void move_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, Ahead next) {
   uint32_t parity = 0;
   int32_t token = begin + warp_index();
   int32_t numbering_warp = 0;  // of the present token
@@ -189,7 +194,7 @@ __device__ void wait_all(const Context& c, Step step, int64_t offset, uint64_t v
 }
 
 template <bool kCounted>
-__device__ void flush(const DispatchParams& p, uint64_t call) {
+__device__ void flush(const auto& p, uint64_t call) {
   const Context& c = p.context;
   const bool is_last = is_last_block(&c.state->blocks_done);
   if (is_last) {
@@ -210,7 +215,7 @@ __device__ void flush(const DispatchParams& p, uint64_t call) {
 }
 
 /// Expand: copies row `from` of the tensor to the rows of the other selections of its token; one warp.
-__device__ __forceinline__ void copy_to_others(const DispatchParams& p, const DispatchShared& s, int32_t row,
+__device__ __forceinline__ void copy_to_others(const auto& p, const DispatchShared& s, int32_t row,
                                                uint32_t others, int32_t from, uint32_t parity) {
   const Context& c = p.context;
   char* own = c.peers[c.rank];
@@ -239,7 +244,7 @@ __device__ __forceinline__ void copy_to_others(const DispatchParams& p, const Di
 
 /// Expand: every received copy once, over the warps of all blocks; also keeps its links in the handle.
 template <bool kCounted>
-__device__ void copy_rows(const DispatchParams& p, const DispatchShared& s, uint32_t parity) {
+__device__ void copy_rows(const auto& p, const DispatchShared& s, uint32_t parity) {
   const Context& c = p.context;
   const int32_t* links = at_peer<int32_t>(c, c.rank, c.map.links);
   ptx::fence_async_proxy();  // rows of peers, acquired in flush(), are read by bulk loads
@@ -265,7 +270,7 @@ __device__ void copy_rows(const DispatchParams& p, const DispatchShared& s, uint
 
 /// Expand: zeros into the gaps behind each group; a group per block in turn, a warp per row.
 template <bool kCounted>
-__device__ void pad_rows(const DispatchParams& p, const DispatchShared& s) {
+__device__ void pad_rows(const auto& p, const DispatchShared& s) {
   const Context& c = p.context;
   char* own = c.peers[c.rank];
   const int32_t num_warps = static_cast<int32_t>(blockDim.x / 32);
@@ -290,7 +295,7 @@ __device__ void pad_rows(const DispatchParams& p, const DispatchShared& s) {
 }
 
 template <bool kCounted>
-__device__ void count_moves(const DispatchParams& p, const DispatchShared& s) {
+__device__ void count_moves(const auto& p, const DispatchShared& s) {
   const Context& c = p.context;
   const bool counts_notify = blockIdx.x == 0 && !p.cached;  // for the blocks that sent
   for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
@@ -303,8 +308,8 @@ __device__ void count_moves(const DispatchParams& p, const DispatchShared& s) {
 /// Until this rank knows where its rows go and that they may be written; false: move nothing. `first`: the
 /// selections of the warp's first row, loaded during the waits.
 template <bool kCounted>
-__device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int32_t begin, int32_t end,
-                          uint64_t call, Ahead& first) {
+__device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, uint64_t call,
+                          Ahead& first) {
   const Context& c = p.context;
   const int32_t token = begin + warp_index();
   const bool has_row = warp_index() < p.stages && token < end;
@@ -333,12 +338,12 @@ __device__ bool plan_rows(const DispatchParams& p, const DispatchShared& s, int3
   return is_placed;
 }
 
-template <class Policy>
+template <class Policy, bool kExpand, int32_t kCapacity>
 __global__ void __launch_bounds__(Policy::config.threads, 1)
-    dispatch(const __grid_constant__ Batch<DispatchParams> batch) {
+    dispatch(const __grid_constant__ Batch<OfLayout<kExpand>, kCapacity> batch) {
   constexpr bool kCounted = Policy::config.counted;
   extern __shared__ __align__(128) char memory[];
-  const DispatchParams& p = batch.ranks[blockIdx.y];
+  const auto& p = batch.ranks[kCapacity == 1 ? 0 : blockIdx.y];
   const Context& c = p.context;
   const DispatchShared s = dispatch_shared(p, memory);
   const RowSplit split{p.tokens, static_cast<int64_t>(gridDim.x)};
@@ -383,22 +388,33 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if constexpr (kCounted) stamp_end(c, Step::pad);
 }
 
+template <bool kExpand, int32_t kCapacity>
+cudaError_t launch_layout(std::span<const DispatchParams> ranks, const Launch& launch, int64_t shared_bytes) {
+  return launch_policy(launch.counted ? dispatch<Counted<kDispatchThreads>, kExpand, kCapacity>
+                                      : dispatch<Fast<kDispatchThreads>, kExpand, kCapacity>,
+                       ranks, launch, kDispatchThreads, shared_bytes);
+}
+
 }  // namespace
 
 cudaError_t launch_dispatch(std::span<const DispatchParams> ranks, const Launch& launch) {
-  const DispatchParams& p = ranks.front();
+  const auto& p = ranks.front();
   const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
                             p.stages,        p.plan_warps,      p.expand};
-  return launch_policy(
-      launch.counted ? dispatch<Counted<kDispatchThreads>> : dispatch<Fast<kDispatchThreads>>, ranks, launch,
-      kDispatchThreads, dispatch_map(block).bytes);
+  const int64_t shared_bytes = dispatch_map(block).bytes;
+  const bool is_single = ranks.size() == 1;
+  if (p.expand)
+    return is_single ? launch_layout<true, 1>(ranks, launch, shared_bytes)
+                     : launch_layout<true, kMaxBatch>(ranks, launch, shared_bytes);
+  return is_single ? launch_layout<false, 1>(ranks, launch, shared_bytes)
+                   : launch_layout<false, kMaxBatch>(ranks, launch, shared_bytes);
 }
 
 cudaError_t report_dispatch(KernelReport& fast, KernelReport& counted) {
-  const cudaError_t first = report_kernel(dispatch<Fast<kDispatchThreads>>, "dispatch", fast);
+  const cudaError_t first = report_kernel(dispatch<Fast<kDispatchThreads>, false, 1>, "dispatch", fast);
   return first != cudaSuccess
              ? first
-             : report_kernel(dispatch<Counted<kDispatchThreads>>, "dispatch counted", counted);
+             : report_kernel(dispatch<Counted<kDispatchThreads>, false, 1>, "dispatch counted", counted);
 }
 
 }  // namespace plumb::kernels

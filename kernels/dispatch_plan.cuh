@@ -28,7 +28,7 @@ struct DispatchShared {
   int32_t bins;
 };
 
-__device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& p, char* memory) {
+__device__ __forceinline__ DispatchShared dispatch_shared(const auto& p, char* memory) {
   const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
                             p.stages,        p.plan_warps,      p.expand};
   const DispatchMap map = dispatch_map(block);
@@ -52,7 +52,7 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& 
 
 /// The global expert id of a selection; kNone for any negative number and for one out of range, which is
 /// reported.
-__device__ __forceinline__ int32_t expert_id(const DispatchParams& p, int64_t index, int32_t token) {
+__device__ __forceinline__ int32_t expert_id(const auto& p, int64_t index, int32_t token) {
   const Context& c = p.context;
   const int64_t id =
       p.id_bytes == 8 ? static_cast<const int64_t*>(p.ids)[index] : static_cast<const int32_t*>(p.ids)[index];
@@ -69,8 +69,8 @@ constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
 
 /// Marks the destinations of 32 tokens, a lane per selection. `members`: one word per destination, zero
 /// before; bit t says that token t sends it a row. `ids`: those that the lane marked last.
-static __device__ void mark_members(const DispatchParams& p, const DispatchShared& s, int32_t chunk,
-                                    int32_t selections, uint32_t* members, int32_t (&ids)[kIdsAtOnce]) {
+static __device__ void mark_members(const auto& p, const DispatchShared& s, int32_t chunk, int32_t selections,
+                                    uint32_t* members, int32_t (&ids)[kIdsAtOnce]) {
   const Context& c = p.context;
   const int64_t begin = int64_t{chunk} * c.topk;
   for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
@@ -98,8 +98,8 @@ static __device__ void mark_members(const DispatchParams& p, const DispatchShare
 
 /// Numbers the rows of tokens [first, last) per destination, from zero; one warp, 32 tokens at a time. The
 /// members below a token say how many rows come before its own.
-static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first,
-                                     int32_t last, int32_t* counter, uint32_t* members) {
+static __device__ void number_tokens(const auto& p, const DispatchShared& s, int32_t first, int32_t last,
+                                     int32_t* counter, uint32_t* members) {
   const Context& c = p.context;
   for (int32_t chunk = first; chunk < last; chunk += 32) {
     const int32_t selections = (last - chunk < 32 ? last - chunk : 32) * c.topk;
@@ -130,15 +130,15 @@ static __device__ void number_tokens(const DispatchParams& p, const DispatchShar
 }
 
 /// Warps that number the block's tokens: enough to give each 4, so that few tokens take one pass each.
-__device__ __forceinline__ int32_t numbering_warps(const DispatchParams& p, int32_t tokens) {
+__device__ __forceinline__ int32_t numbering_warps(const auto& p, int32_t tokens) {
   const int32_t wanted = static_cast<int32_t>(ceil_div(tokens, 4));
   return wanted < 1 ? 1 : wanted < p.plan_warps ? wanted : p.plan_warps;
 }
 
 /// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
 /// of each warp. The block's counts go to the other blocks of the rank.
-static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin,
-                                    int32_t end, uint64_t call) {
+static __device__ void number_slots(const auto& p, const DispatchShared& s, int32_t begin, int32_t end,
+                                    uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const int32_t warps = numbering_warps(p, end - begin);
@@ -170,8 +170,7 @@ constexpr int32_t kCountsAtOnce = 6;  // polls of a thread under way
 
 /// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
 /// A thread takes one bin of every `groups`-th block.
-static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared& s, int32_t bins,
-                                  uint64_t call) {
+static __device__ bool sum_blocks(const auto& p, const DispatchShared& s, int32_t bins, uint64_t call) {
   const Context& c = p.context;
   bool is_known = true;
   const int32_t blocks = static_cast<int32_t>(gridDim.x);
@@ -205,7 +204,7 @@ static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared&
 
 /// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it
 /// needs.
-static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+static __device__ bool notify(const auto& p, const DispatchShared& s, uint64_t call) {
   const Context& c = p.context;
   const bool sends = static_cast<int32_t>(blockIdx.x) < c.ranks;
   if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) return false;
@@ -225,7 +224,7 @@ static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, 
 }
 
 /// Turns group totals into the first row of each expert's group and adds it to group_base; a warp per rank.
-static __device__ void begin_groups(const DispatchParams& p, const DispatchShared& s, int64_t* rows_of_rank) {
+static __device__ void begin_groups(const auto& p, const DispatchShared& s, int64_t* rows_of_rank) {
   const Context& c = p.context;
   for (int32_t rank = warp_index(); rank < c.ranks; rank += static_cast<int32_t>(blockDim.x / 32)) {
     int32_t begin = 0;
@@ -258,7 +257,7 @@ static __device__ void time_counts(const Context& c, uint64_t call) {
 
 /// Waits for all counts; first slots and rows of this source everywhere. False: nothing may be moved, since a
 /// count is missing or a rank would receive more than it holds; then all ranks decide alike.
-static __device__ bool place(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+static __device__ bool place(const auto& p, const DispatchShared& s, uint64_t call) {
   const Context& c = p.context;
   __shared__ int64_t rows_of_rank[kMaxRanks];
   const int32_t words_per_rank = 1 + c.local_experts;
@@ -310,7 +309,7 @@ static __device__ bool place(const DispatchParams& p, const DispatchShared& s, u
 }
 
 /// Cached: the same from the handle. Fills what the block needs of it.
-static __device__ void place_from_handle(const DispatchParams& p, const DispatchShared& s) {
+static __device__ void place_from_handle(const auto& p, const DispatchShared& s) {
   const Context& c = p.context;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t threads = static_cast<int32_t>(blockDim.x);
@@ -336,7 +335,7 @@ __device__ __forceinline__ int64_t warp_sum_up(int64_t value) {
 constexpr int32_t kExpertsAtOnce = 4;  // of a lane
 
 /// Rows of experts local, local + 32, ... of this rank from all sources; the loads are all under way at once.
-static __device__ void load_expert_counts(const DispatchParams& p, uint64_t call, int32_t local,
+static __device__ void load_expert_counts(const auto& p, uint64_t call, int32_t local,
                                           int64_t (&counts)[kExpertsAtOnce]) {
   const Context& c = p.context;
 #pragma unroll
@@ -353,7 +352,7 @@ static __device__ void load_expert_counts(const DispatchParams& p, uint64_t call
 
 /// One warp writes the counts into the handle and, if asked, to the host and the running totals. Requires
 /// that place() succeeded.
-static __device__ void publish_counts(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+static __device__ void publish_counts(const auto& p, const DispatchShared& s, uint64_t call) {
   const Context& c = p.context;
   const int32_t lane = lane_index();
   const int32_t words_per_rank = 1 + c.local_experts;

@@ -136,9 +136,9 @@ struct BarrierParams {
 };
 
 /// The ranks that one launch runs: blockIdx.y picks one.
-template <class Params>
+template <class Params, int32_t kCapacity = kMaxBatch>
 struct Batch {
-  Params ranks[kMaxBatch];
+  Params ranks[kCapacity];
 };
 
 }  // namespace plumb::kernels
