@@ -10,7 +10,7 @@
 //   of the
 //             warp; fp32 sum of biases, then rows in ascending top-k position of their last member, one
 //             rounding
-//   flush     the last block signals every peer that its rows have been read, and waits for all
+//   flush     every block signals every peer that it has read its rows; the first one waits for all blocks
 // Warps: all sum. Shared memory: rings (row_sums.cuh), first slots and rows of this source.
 // Must match on all ranks: everything in CombineParams but tokens and pointers.
 // Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk
@@ -202,20 +202,12 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     __syncthreads();
     stamp_end(c, Step::combine_reduce);
   }
-  if (!is_last_block(&c.state->blocks_done)) return;
   if constexpr (kCounted) stamp_begin(c, Step::combine_flush);
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x)) {
-    signal(c, peer_at_step(c.rank, i, c.ranks), c.map.combine_done, call);
-    wait_for<kCounted>(c, Step::combine_flush, i, c.map.combine_done, call);
-  }
-  if (threadIdx.x == 0) {
-    c.state->blocks_done = 0;
-    c.state->combines = call;
-  }
-  if constexpr (kCounted) {
-    __syncthreads();
-    stamp_end(c, Step::combine_flush);
-  }
+  signal_block_done(c, c.map.combine_done, call);
+  if (blockIdx.x != 0) return;
+  await_blocks<kCounted>(c, Step::combine_flush, c.map.combine_done, call);
+  if (threadIdx.x == 0) c.state->combines = call;  // all blocks of the rank have read it
+  if constexpr (kCounted) stamp_end(c, Step::combine_flush);
 }
 
 template <int32_t kCapacity>

@@ -11,7 +11,7 @@
 //   and
 //             prefix sums over sources say where rows go. No barrier before.
 //   move      one warp per row: bulk load, one bulk store per destination, ids, weights and scales by lanes
-//   flush     the last block of the rank signals every peer, then waits for every peer's signal
+//   flush     every block signals every peer; the rank's first one (expand: all) waits for the blocks of all
 //   copy, pad expand layout: further experts of a row, zeros into alignment gaps; all blocks
 // Cached calls replace number, notify and counts by a signal to and from every peer.
 // Warps: 0 .. stages-1 move rows, all plan, the last one of block 0 publishes the counts.
@@ -32,6 +32,30 @@ template <bool kExpand>
 struct OfLayout : DispatchParams {
   static constexpr bool expand = kExpand;
 };
+
+/// Which rows a warp sends: first, first + step, ... With few tokens several warps share one: the first moves
+/// the row, all send metadata to their part of its destinations.
+struct Turn {
+  int32_t first = 0;
+  int32_t step = 1;
+  int32_t part = 0;
+  int32_t parts = 1;
+
+  __device__ __forceinline__ bool moves(int32_t end) const { return part == 0 && first < end; }
+};
+
+constexpr int32_t kMaxSharers = 4;  // of a token
+
+__device__ __forceinline__ Turn turn_of_warp(const auto& p, int32_t begin, int32_t end) {
+  const int32_t fit = end > begin ? p.stages / (end - begin) : 1;
+  Turn out;
+  out.parts = fit < 1 ? 1 : fit < kMaxSharers ? fit : kMaxSharers;
+  out.step = p.stages / out.parts;
+  const int32_t group = warp_index() / out.parts;
+  out.part = warp_index() - group * out.parts;
+  out.first = group < out.step ? begin + group : end;
+  return out;
+}
 
 __device__ __forceinline__ void load_row(const auto& p, const DispatchShared& s, int32_t token) {
   const int32_t warp = warp_index();
@@ -77,9 +101,9 @@ __device__ __forceinline__ Ahead load_ahead(const auto& p, int32_t token) {
 }
 
 /// Turns numbers that count from the numbering warp's first row into places at the destination; keeps in the
-/// handle those that count from this source's first row.
+/// handle those that count from this source's first row when the warp `keeps` them.
 __device__ __forceinline__ void place_selection(const auto& p, const DispatchShared& s, int32_t token,
-                                                int32_t numbering_warp, Selection& mine) {
+                                                int32_t numbering_warp, bool keeps, Selection& mine) {
   const Context& c = p.context;
   const uint32_t same = same_lanes(mine.id, c.topk);
   const bool is_repeated = mine.id >= 0 && (same & (same - 1)) != 0;
@@ -93,10 +117,10 @@ __device__ __forceinline__ void place_selection(const auto& p, const DispatchSha
     const int32_t* counter = s.histogram + numbering_warp * s.bins;
     const int64_t index = int64_t{token} * c.topk + lane_index();
     mine.slot += counter[mine.rank] + s.before[mine.rank];
-    p.handle.slots[index] = mine.slot;
+    if (keeps) p.handle.slots[index] = mine.slot;
     if (p.expand) {
       mine.row += counter[c.ranks + mine.id] + s.before[c.ranks + mine.id];
-      p.handle.rows[index] = mine.row;
+      if (keeps) p.handle.rows[index] = mine.row;
     }
   }
   mine.slot += s.base[mine.rank];
@@ -138,7 +162,7 @@ __device__ __forceinline__ void send_metadata(const auto& p, const DispatchShare
 /// Sends a loaded row to all its ranks; `in` has its places.
 template <bool kCounted>
 __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s, Ahead& in, int32_t token,
-                                         uint32_t parity) {
+                                         const Turn& turn, uint32_t parity) {
   Selection& mine = in.mine;
   const int32_t warp = warp_index();
   const uint32_t same_rank = same_lanes(mine.rank, p.context.topk);
@@ -146,72 +170,60 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
       __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
   mine.landing = p.expand ? first_row : mine.slot;
   const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
-  wait_load(&s.barriers[warp], parity);
-  if (sends) {
+  if (turn.part == 0) wait_load(&s.barriers[warp], parity);
+  if (sends && turn.part == 0) {
     ptx::bulk_store(s.peers[mine.rank] + p.context.map.x + int64_t{mine.landing} * p.row_bytes,
                     s.stages + int64_t{warp} * s.stage_bytes, static_cast<uint32_t>(p.row_bytes));
     ptx::bulk_commit();
     if constexpr (kCounted) atomicAdd(&s.sent[mine.rank], 1u);
   }
   // While the row is read from shared memory.
-  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1)
+  int32_t turns = turn.part;
+  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1, --turns) {
+    if (turns != 0) continue;
     send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
+    turns = turn.parts;
+  }
 }
 
-/// Mover warps: rows begin + warp, begin + warp + stages, ...; the first one is being loaded, `next` are its
-/// selections.
+/// Mover warps: the rows of their turn; the first one is being loaded, `next` are its selections.
 template <bool kCounted>
-__device__ void move_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, Ahead next) {
+__device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& turn, int32_t end, Ahead next) {
   uint32_t parity = 0;
-  int32_t token = begin + warp_index();
   int32_t numbering_warp = 0;  // of the present token
-  for (; token < end; token += p.stages) {
+  for (int32_t token = turn.first; token < end; token += turn.step) {
     Ahead in = next;
     while (!p.cached && token >= s.numbered[numbering_warp]) ++numbering_warp;
-    place_selection(p, s, token, numbering_warp, in.mine);
-    if (token + p.stages < end) next = load_ahead(p, token + p.stages);
-    move_row<kCounted>(p, s, in, token, parity);
+    place_selection(p, s, token, numbering_warp, turn.part == 0, in.mine);
+    const bool has_next = token + turn.step < end;
+    if (has_next) next = load_ahead(p, token + turn.step);
+    move_row<kCounted>(p, s, in, token, turn, parity);
     parity ^= 1;
     ptx::bulk_wait_read();
     __syncwarp();
-    if (lane_index() == 0 && token + p.stages < end) load_row(p, s, token + p.stages);
+    if (lane_index() == 0 && has_next) load_row(p, s, token + turn.step);
   }
   ptx::bulk_wait();
   ptx::fence_async_proxy();  // the block's release of its rows covers the bulk stores
 }
 
 /// Nothing may be moved: the loads under way must still end before the block does.
-__device__ void drain_load(const DispatchShared& s, int32_t begin, int32_t end) {
-  if (begin + warp_index() < end) wait_load(&s.barriers[warp_index()], 0);
+__device__ void drain_load(const DispatchShared& s, const Turn& turn, int32_t end) {
+  if (turn.moves(end)) wait_load(&s.barriers[warp_index()], 0);
 }
 
-/// Waits, with a lane per peer, for a signal of all peers; warp 0, then the block.
-template <bool kCounted>
-__device__ void wait_all(const Context& c, Step step, int64_t offset, uint64_t value) {
-  for (int32_t peer = static_cast<int32_t>(threadIdx.x); peer < c.ranks && threadIdx.x < 32; peer += 32)
-    wait_for<kCounted>(c, step, peer, offset, value);
-  __syncthreads();
-}
-
+/// The block's rows are sent; the first block (expand: every block) waits until all rows have arrived.
 template <bool kCounted>
 __device__ void flush(const auto& p, uint64_t call) {
   const Context& c = p.context;
-  const bool is_last = is_last_block(&c.state->blocks_done);
-  if (is_last) {
-    if constexpr (kCounted) stamp_begin(c, Step::flush);
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
-      signal(c, peer_at_step(c.rank, i, c.ranks), c.map.arrived, call);
-    if (threadIdx.x == 0) {
-      c.state->blocks_done = 0;
-      c.state->dispatches = call;
-    }
-  }
-  if (is_last)
-    wait_all<kCounted>(c, Step::flush, c.map.arrived, call);
+  if constexpr (kCounted) stamp_begin(c, Step::flush);
+  signal_block_done(c, c.map.arrived, call);
+  if (blockIdx.x == 0)
+    await_blocks<kCounted>(c, Step::flush, c.map.arrived, call);
   else if (p.expand)
-    wait_all<false>(c, Step::flush, c.map.arrived, call);
-  if constexpr (kCounted)
-    if (is_last) stamp_end(c, Step::flush);
+    await_blocks<false>(c, Step::flush, c.map.arrived, call);
+  if (blockIdx.x == 0 && threadIdx.x == 0) c.state->dispatches = call;  // all blocks of the rank have read it
+  if constexpr (kCounted) stamp_end(c, Step::flush);
 }
 
 /// Expand: copies row `from` of the tensor to the rows of the other selections of its token; one warp.
@@ -306,13 +318,12 @@ __device__ void count_moves(const auto& p, const DispatchShared& s) {
 }
 
 /// Until this rank knows where its rows go and that they may be written; false: move nothing. `first`: the
-/// selections of the warp's first row, loaded during the waits.
+/// selections of `token`, the warp's first row, loaded during the waits.
 template <bool kCounted>
-__device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, uint64_t call,
-                          Ahead& first) {
+__device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, int32_t token,
+                          uint64_t call, Ahead& first) {
   const Context& c = p.context;
-  const int32_t token = begin + warp_index();
-  const bool has_row = warp_index() < p.stages && token < end;
+  const bool has_row = token < end;
   if (p.cached) {
     const uint64_t number = static_cast<uint64_t>(p.handle.counts[kDispatchNumber]);
     if (has_row) first = load_ahead(p, token);
@@ -351,24 +362,26 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const int32_t end = static_cast<int32_t>(split.end(blockIdx.x));
   const uint64_t call = c.state->dispatches + 1;
   const bool moves = warp_index() < p.stages;
+  const Turn turn = turn_of_warp(p, begin, end);
 
   if (moves && lane_index() == 0) {
     ptx::mbarrier_init(&s.barriers[warp_index()], 1);
     ptx::fence_mbarrier_init();
-    if (begin + warp_index() < end) load_row(p, s, begin + warp_index());
+    if (turn.moves(end)) load_row(p, s, turn.first);
   }
-  const int32_t words = static_cast<int32_t>(s.sent + c.ranks - reinterpret_cast<uint32_t*>(s.own));
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x))
-    s.own[i] = 0;
+  const auto clear = [](int32_t* from, const void* to) {
+    for (int32_t* at = from + threadIdx.x; at < to; at += blockDim.x) *at = 0;
+  };
+  clear(s.own, s.histogram);  // the numbering warps clear the histogram
+  clear(s.base, s.sent + c.ranks);
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
     s.peers[i] = c.peers[i];
-  __syncthreads();
 
   Ahead first;
-  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, call, first);
+  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, turn.first, call, first);
   if constexpr (kCounted) stamp_begin(c, Step::dispatch);
-  if (moves && is_placed) move_rows<kCounted>(p, s, begin, end, first);
-  if (moves && !is_placed) drain_load(s, begin, end);
+  if (moves && is_placed) move_rows<kCounted>(p, s, turn, end, first);
+  if (moves && !is_placed) drain_load(s, turn, end);
   if (is_placed && !p.cached && blockIdx.x == 0 && threadIdx.x / 32 == blockDim.x / 32 - 1)
     publish_counts(p, s, call);
   __syncthreads();
@@ -379,7 +392,7 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   flush<kCounted>(p, call);
   if (!p.expand || !is_placed || is_aborted(c)) return;
   if constexpr (kCounted) stamp_begin(c, Step::copy);
-  const int32_t loads = begin + warp_index() < end ? (end - 1 - begin - warp_index()) / p.stages + 1 : 0;
+  const int32_t loads = turn.moves(end) ? (end - 1 - turn.first) / turn.step + 1 : 0;
   if (moves) copy_rows<kCounted>(p, s, static_cast<uint32_t>(loads) % 2);
   if constexpr (kCounted) stamp_end(c, Step::copy);
   if (!p.zero_padding) return;

@@ -67,50 +67,61 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
 
 constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
 
-/// Marks the destinations of 32 tokens, a lane per selection. `members`: one word per destination, zero
-/// before; bit t says that token t sends it a row. `ids`: those that the lane marked last.
-static __device__ void mark_members(const auto& p, const DispatchShared& s, int32_t chunk, int32_t selections,
-                                    uint32_t* members, int32_t (&ids)[kIdsAtOnce]) {
-  const Context& c = p.context;
-  const int64_t begin = int64_t{chunk} * c.topk;
-  for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
+/// Ids of selections first, first + 32, ... below `selections` of the tokens from `chunk` on.
+__device__ __forceinline__ void load_ids(const auto& p, int32_t chunk, int32_t first, int32_t selections,
+                                         int32_t (&ids)[kIdsAtOnce]) {
 #pragma unroll
-    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-      const int32_t at = first + 32 * i;
-      ids[i] = at < selections ? expert_id(p, begin + at, chunk + at / c.topk) : kNone;
-    }
-#pragma unroll
-    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-      const int32_t at = first + 32 * i;
-      if (at >= selections) continue;
-      p.handle.ids[begin + at] = ids[i];
-      if (ids[i] < 0) continue;
-      const int32_t token = at / c.topk;
-      atomicOr(&members[ids[i] / c.local_experts], 1u << token);
-      if (p.expand)
-        atomicOr(&members[c.ranks + ids[i]], 1u << token);
-      else
-        atomicAdd(&s.own[c.ranks + ids[i]], 1);
-    }
+  for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+    const int32_t at = first + 32 * i;
+    ids[i] = at < selections ? expert_id(p, int64_t{chunk} * p.context.topk + at, chunk + at / p.context.topk)
+                             : kNone;
   }
-  __syncwarp();
+}
+
+/// Marks the destinations of these ids: one word of `members` per destination, zero before; bit t says that
+/// token t of the chunk sends it a row.
+__device__ __forceinline__ void mark_members(const auto& p, const DispatchShared& s, int32_t chunk,
+                                             int32_t first, int32_t selections, uint32_t* members,
+                                             const int32_t (&ids)[kIdsAtOnce]) {
+  const Context& c = p.context;
+#pragma unroll
+  for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+    const int32_t at = first + 32 * i;
+    if (at >= selections) continue;
+    p.handle.ids[int64_t{chunk} * c.topk + at] = ids[i];
+    if (ids[i] < 0) continue;
+    const int32_t token = at / c.topk;
+    atomicOr(&members[ids[i] / c.local_experts], 1u << token);
+    if (p.expand)
+      atomicOr(&members[c.ranks + ids[i]], 1u << token);
+    else
+      atomicAdd(&s.own[c.ranks + ids[i]], 1);
+  }
+}
+
+__device__ __forceinline__ int32_t chunk_selections(const auto& p, int32_t chunk, int32_t last) {
+  return (last - chunk < 32 ? last - chunk : 32) * p.context.topk;
 }
 
 /// Numbers the rows of tokens [first, last) per destination, from zero; one warp, 32 tokens at a time. The
-/// members below a token say how many rows come before its own.
+/// members below a token say how many rows come before its own. `ids`: load_ids() of the first chunk.
 static __device__ void number_tokens(const auto& p, const DispatchShared& s, int32_t first, int32_t last,
-                                     int32_t* counter, uint32_t* members) {
+                                     int32_t* counter, uint32_t* members, int32_t (&ids)[kIdsAtOnce]) {
   const Context& c = p.context;
+  constexpr int32_t kStep = 32 * kIdsAtOnce;
   for (int32_t chunk = first; chunk < last; chunk += 32) {
-    const int32_t selections = (last - chunk < 32 ? last - chunk : 32) * c.topk;
-    int32_t ids[kIdsAtOnce];
-    mark_members(p, s, chunk, selections, members, ids);
+    const int32_t selections = chunk_selections(p, chunk, last);
+    for (int32_t from = lane_index(); from < selections; from += kStep) {
+      if (chunk != first || from >= kStep) load_ids(p, chunk, from, selections, ids);
+      mark_members(p, s, chunk, from, selections, members, ids);
+    }
+    __syncwarp();
     const int64_t begin = int64_t{chunk} * c.topk;
-    const bool all_kept = selections <= 32 * kIdsAtOnce;
-    for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
+    const bool all_kept = selections <= kStep;
+    for (int32_t from = lane_index(); from < selections; from += kStep) {
 #pragma unroll
       for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-        const int32_t at = first + 32 * i;
+        const int32_t at = from + 32 * i;
         if (at >= selections) continue;
         const int32_t id = all_kept ? ids[i] : p.handle.ids[begin + at];  // written by this lane
         if (id < 0) continue;
@@ -136,20 +147,25 @@ __device__ __forceinline__ int32_t numbering_warps(const auto& p, int32_t tokens
 }
 
 /// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
-/// of each warp. The block's counts go to the other blocks of the rank.
+/// of each warp. The block's counts go to the other blocks of the rank. Ends the clearing of shared memory.
 static __device__ void number_slots(const auto& p, const DispatchShared& s, int32_t begin, int32_t end,
                                     uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const int32_t warps = numbering_warps(p, end - begin);
-  const RowSplit split{end - begin, warps};
+  const int32_t share = (end - begin + warps - 1) / warps;
+  const auto begin_of = [&](int32_t w) { return begin + w * share < end ? begin + w * share : end; };
+  const int32_t first = begin_of(warp);
+  const int32_t last = begin_of(warp + 1);
+  int32_t ids[kIdsAtOnce];
+  if (warp < warps) load_ids(p, first, lane_index(), chunk_selections(p, first, last), ids);
+  __syncthreads();
   if (warp < warps) {
     int32_t* counter = s.histogram + warp * s.bins;
     uint32_t* members = reinterpret_cast<uint32_t*>(s.histogram + (p.plan_warps + warp) * s.bins);
     for (int32_t i = lane_index(); i < s.bins; i += 32) counter[i] = members[i] = 0;
     __syncwarp();
-    const int32_t last = begin + static_cast<int32_t>(split.end(warp));
-    number_tokens(p, s, begin + static_cast<int32_t>(split.begin(warp)), last, counter, members);
+    number_tokens(p, s, first, last, counter, members, ids);
     if (lane_index() == 0) s.numbered[warp] = last;
   }
   __syncthreads();
@@ -308,11 +324,12 @@ static __device__ bool place(const auto& p, const DispatchShared& s, uint64_t ca
   return __syncthreads_or(fits ? 0 : 1) == 0;
 }
 
-/// Cached: the same from the handle. Fills what the block needs of it.
+/// Cached: the same from the handle. Fills what the block needs of it. Ends the clearing of shared memory.
 static __device__ void place_from_handle(const auto& p, const DispatchShared& s) {
   const Context& c = p.context;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t threads = static_cast<int32_t>(blockDim.x);
+  __syncthreads();
   for (int32_t d = thread; d < c.ranks; d += threads) s.base[d] = p.handle.slot_begin[d];
   for (int32_t e = thread; p.expand && e < c.experts; e += threads) s.group_base[e] = p.handle.row_begin[e];
   for (int32_t l = thread; p.expand && l < c.local_experts; l += threads)

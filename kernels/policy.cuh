@@ -31,14 +31,14 @@ __device__ __forceinline__ void count(const Context& c, Step step, int32_t peer,
             static_cast<unsigned long long>(bytes));
 }
 
-/// Phase borders of the rank, as its first block (flush: its last) sees them.
+/// Phase borders of the rank, as its first block sees them.
 __device__ __forceinline__ void stamp_begin(const Context& c, Step step) {
-  const bool stamps = blockIdx.x == 0 || step == Step::flush || step == Step::combine_flush;
-  if (stamps && threadIdx.x == 0) c.counters->begin_ns[static_cast<int32_t>(step)] = ptx::global_timer();
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    c.counters->begin_ns[static_cast<int32_t>(step)] = ptx::global_timer();
 }
 __device__ __forceinline__ void stamp_end(const Context& c, Step step) {
-  const bool stamps = blockIdx.x == 0 || step == Step::flush || step == Step::combine_flush;
-  if (stamps && threadIdx.x == 0) c.counters->end_ns[static_cast<int32_t>(step)] = ptx::global_timer();
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    c.counters->end_ns[static_cast<int32_t>(step)] = ptx::global_timer();
 }
 
 /// Tells all peers that this rank is inside a call and waits until all are: their memory may then be written
