@@ -12,7 +12,7 @@
 //             prefix sums over sources say where rows go. No barrier before.
 //   move      one warp per row: bulk load, one bulk store per destination, ids, weights and scales by lanes
 //   flush     every block signals every peer; the rank's first one (expand: all) waits for the blocks of all
-//   copy, pad expand layout: further experts of a row, zeros into alignment gaps; all blocks
+//   copy, pad expand layout: further experts of a peer's row, zeros into alignment gaps; all blocks
 // Cached calls replace number, notify and counts by a signal to and from every peer.
 // Warps: 0 .. stages-1 move rows, all plan, the last one of block 0 publishes the counts.
 // Shared memory: shared_map.h. Must match on all ranks: everything in DispatchParams but tokens and pointers.
@@ -44,12 +44,13 @@ struct Turn {
   __device__ __forceinline__ bool moves(int32_t end) const { return part == 0 && first < end; }
 };
 
-constexpr int32_t kMaxSharers = 4;  // of a token
+constexpr int32_t kMaxSharers = 4;  // of a token, which has at most as many destinations as there are ranks
 
 __device__ __forceinline__ Turn turn_of_warp(const auto& p, int32_t begin, int32_t end) {
   const int32_t fit = end > begin ? p.stages / (end - begin) : 1;
   Turn out;
-  out.parts = fit < 1 ? 1 : fit < kMaxSharers ? fit : kMaxSharers;
+  const int32_t most = p.context.ranks < kMaxSharers ? p.context.ranks : kMaxSharers;
+  out.parts = fit < 1 ? 1 : fit < most ? fit : most;
   out.step = p.stages / out.parts;
   const int32_t group = warp_index() / out.parts;
   out.part = warp_index() - group * out.parts;
@@ -105,15 +106,12 @@ __device__ __forceinline__ Ahead load_ahead(const auto& p, int32_t token) {
 __device__ __forceinline__ void place_selection(const auto& p, const DispatchShared& s, int32_t token,
                                                 int32_t numbering_warp, bool keeps, Selection& mine) {
   const Context& c = p.context;
-  const uint32_t same = same_lanes(mine.id, c.topk);
-  const bool is_repeated = mine.id >= 0 && (same & (same - 1)) != 0;
   if (mine.id < 0) {
     mine.weight = 0.0f;  // of no choice; it may be anything
     return;
   }
   mine.rank = mine.id / c.local_experts;
   if (!p.cached) {
-    if (is_repeated) report(c, FaultKind::repeated_expert, Step::dispatch, c.rank, 0, mine.id, token);
     const int32_t* counter = s.histogram + numbering_warp * s.bins;
     const int64_t index = int64_t{token} * c.topk + lane_index();
     mine.slot += counter[mine.rank] + s.before[mine.rank];
@@ -155,6 +153,15 @@ __device__ __forceinline__ void send_metadata(const auto& p, const DispatchShare
   for (int32_t i = 0; i < kScalesAtOnce; ++i)
     if (lane + i * 32 < p.scale_packs) to[(lane + i * 32) * p.scale_column_stride] = in.scales[i];
   const uint32_t* from = p.scales + int64_t{token} * p.scale_token_stride;
+  if (p.expand && dst == c.rank) {
+    uint32_t* own = reinterpret_cast<uint32_t*>(peer + c.map.scales);
+    for (uint32_t rest = __ballot_sync(kAllLanes, mine.rank == dst && mine.row != landing); rest != 0;
+         rest &= rest - 1) {
+      const int64_t row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int32_t>(rest)) - 1);
+      for (int32_t i = lane; i < p.scale_packs; i += 32)
+        own[row * p.scale_row_stride + i * p.scale_column_stride] = from[i * p.scale_pack_stride];
+    }
+  }
   for (int32_t i = lane + kScalesAtOnce * 32; i < p.scale_packs; i += 32)
     to[i * p.scale_column_stride] = from[i * p.scale_pack_stride];
 }
@@ -171,11 +178,16 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
   mine.landing = p.expand ? first_row : mine.slot;
   const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
   if (turn.part == 0) wait_load(&s.barriers[warp], parity);
-  if (sends && turn.part == 0) {
-    ptx::bulk_store(s.peers[mine.rank] + p.context.map.x + int64_t{mine.landing} * p.row_bytes,
-                    s.stages + int64_t{warp} * s.stage_bytes, static_cast<uint32_t>(p.row_bytes));
+  const bool is_own = p.expand && mine.rank == p.context.rank;  // each to its row: no copy afterwards
+  if ((sends || is_own) && turn.part == 0) {
+    ptx::bulk_store(
+        s.peers[mine.rank] + p.context.map.x + int64_t{is_own ? mine.row : mine.landing} * p.row_bytes,
+        s.stages + int64_t{warp} * s.stage_bytes, static_cast<uint32_t>(p.row_bytes));
     ptx::bulk_commit();
-    if constexpr (kCounted) atomicAdd(&s.sent[mine.rank], 1u);
+    if constexpr (kCounted) {
+      if (sends) atomicAdd(&s.sent[mine.rank], 1u);
+      if (!sends) count(p.context, Step::copy, p.context.rank, 0, p.record_bytes);
+    }
   }
   // While the row is read from shared memory.
   int32_t turns = turn.part;
@@ -184,6 +196,10 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
     send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
     turns = turn.parts;
   }
+  if (p.cached || turn.part != 0) return;
+  const uint32_t same = same_lanes(mine.id, p.context.topk);
+  if (mine.id >= 0 && (same & (same - 1)) != 0)
+    report(p.context, FaultKind::repeated_expert, Step::dispatch, p.context.rank, 0, mine.id, token);
 }
 
 /// Mover warps: the rows of their turn; the first one is being loaded, `next` are its selections.
@@ -239,11 +255,13 @@ __device__ __forceinline__ void copy_to_others(const auto& p, const DispatchShar
                    barrier);
   }
   uint32_t* scales = reinterpret_cast<uint32_t*>(own + c.map.scales);
-  for (uint32_t rest = others; rest != 0; rest &= rest - 1) {
-    const int64_t to = __shfl_sync(kAllLanes, row, __ffs(static_cast<int32_t>(rest)) - 1);
-    for (int32_t i = lane_index(); i < p.scale_packs; i += 32)
-      scales[to * p.scale_row_stride + i * p.scale_column_stride] =
-          scales[from * p.scale_row_stride + i * p.scale_column_stride];
+  for (int32_t i = lane_index(); i - lane_index() < p.scale_packs; i += 32) {
+    const bool has_pack = i < p.scale_packs;
+    const uint32_t pack = has_pack ? scales[from * p.scale_row_stride + i * p.scale_column_stride] : 0;
+    for (uint32_t rest = others; rest != 0; rest &= rest - 1) {
+      const int64_t to = __shfl_sync(kAllLanes, row, __ffs(static_cast<int32_t>(rest)) - 1);
+      if (has_pack) scales[to * p.scale_row_stride + i * p.scale_column_stride] = pack;
+    }
   }
   wait_load(barrier, parity);
   if ((others >> lane_index()) & 1u) {
@@ -254,7 +272,8 @@ __device__ __forceinline__ void copy_to_others(const auto& p, const DispatchShar
   __syncwarp();
 }
 
-/// Expand: every received copy once, over the warps of all blocks; also keeps its links in the handle.
+/// Expand: every copy received from a peer once, over the warps of all blocks; move_row() wrote the own ones
+/// to all their rows. Also keeps the links in the handle.
 template <bool kCounted>
 __device__ void copy_rows(const auto& p, const DispatchShared& s, uint32_t parity) {
   const Context& c = p.context;
@@ -262,14 +281,20 @@ __device__ void copy_rows(const auto& p, const DispatchShared& s, uint32_t parit
   ptx::fence_async_proxy();  // rows of peers, acquired in flush(), are read by bulk loads
   uint32_t copied = 0;
   const int32_t step = static_cast<int32_t>(gridDim.x) * p.stages;
-  for (int32_t copy = static_cast<int32_t>(blockIdx.x) + warp_index() * static_cast<int32_t>(gridDim.x);
-       copy < s.copies[c.rank]; copy += step) {
-    const int64_t index = int64_t{copy} * c.topk + lane_index();
-    const int32_t row = lane_index() < c.topk ? links[index] : kNone;
-    if (lane_index() < c.topk) p.handle.links[index] = row;
+  const int32_t copies = s.copies[c.rank];
+  const auto link_at = [&](int32_t copy) {
+    return lane_index() < c.topk && copy < copies ? links[int64_t{copy} * c.topk + lane_index()] : kNone;
+  };
+  int32_t copy = static_cast<int32_t>(blockIdx.x) + warp_index() * static_cast<int32_t>(gridDim.x);
+  int32_t next = link_at(copy);
+  for (; copy < copies; copy += step) {
+    const int32_t row = next;
+    next = link_at(copy + step);
+    if (lane_index() < c.topk) p.handle.links[int64_t{copy} * c.topk + lane_index()] = row;
     const uint32_t rows = __ballot_sync(kAllLanes, row >= 0);
     const uint32_t others = rows & (rows - 1);
-    if (others == 0) continue;
+    const int32_t own = copy - s.base[c.rank];
+    if (others == 0 || (own >= 0 && own < s.total[c.rank])) continue;
     const int32_t from = __shfl_sync(kAllLanes, row, __ffs(static_cast<int32_t>(rows)) - 1);
     copy_to_others(p, s, row, others, from, parity);
     parity ^= 1;

@@ -335,7 +335,11 @@ static __device__ void place_from_handle(const auto& p, const DispatchShared& s)
   for (int32_t l = thread; p.expand && l < c.local_experts; l += threads)
     s.group_total[c.rank * c.local_experts + l] =
         static_cast<int32_t>(p.handle.counts[kFirstCount + c.ranks + l]);
-  if (thread == 0) s.copies[c.rank] = static_cast<int32_t>(p.handle.counts[kNumCopies]);
+  if (thread == 0) {
+    s.copies[c.rank] = static_cast<int32_t>(p.handle.counts[kNumCopies]);
+    s.total[c.rank] =
+        static_cast<int32_t>(p.handle.counts[kFirstCount + c.rank]) - p.handle.slot_begin[c.rank];
+  }
   __syncthreads();
 }
 
