@@ -158,7 +158,11 @@ __device__ __forceinline__ void send_metadata(const auto& p, const DispatchShare
     for (uint32_t rest = __ballot_sync(kAllLanes, mine.rank == dst && mine.row != landing); rest != 0;
          rest &= rest - 1) {
       const int64_t row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int32_t>(rest)) - 1);
-      for (int32_t i = lane; i < p.scale_packs; i += 32)
+#pragma unroll
+      for (int32_t i = 0; i < kScalesAtOnce; ++i)
+        if (lane + i * 32 < p.scale_packs)
+          own[row * p.scale_row_stride + (lane + i * 32) * p.scale_column_stride] = in.scales[i];
+      for (int32_t i = lane + kScalesAtOnce * 32; i < p.scale_packs; i += 32)
         own[row * p.scale_row_stride + i * p.scale_column_stride] = from[i * p.scale_pack_stride];
     }
   }
@@ -409,8 +413,8 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if (moves && !is_placed) drain_load(s, turn, end);
   if (is_placed && !p.cached && blockIdx.x == 0 && threadIdx.x / 32 == blockDim.x / 32 - 1)
     publish_counts(p, s, call);
-  __syncthreads();
   if constexpr (kCounted) {
+    __syncthreads();
     stamp_end(c, Step::dispatch);
     count_moves<kCounted>(p, s);
   }

@@ -311,8 +311,10 @@ static __device__ bool place(const auto& p, const DispatchShared& s, uint64_t ca
     }
   }
   if (__syncthreads_or(fits ? 0 : 1) != 0) return false;
-  if (p.expand) begin_groups(p, s, rows_of_rank);
-  __syncthreads();
+  if (p.expand) {
+    begin_groups(p, s, rows_of_rank);
+    __syncthreads();
+  }
   for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
     const int64_t rows = p.expand ? rows_of_rank[d] : s.copies[d];
     const bool too_many_copies = s.copies[d] > c.copies_capacity;
