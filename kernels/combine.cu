@@ -14,7 +14,8 @@
 // Warps: all sum. Shared memory: rings (row_sums.cuh), first slots and rows of this source.
 // Must match on all ranks: everything in CombineParams but tokens and pointers.
 // Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk
-// loads through rings, so that what is in flight does not depend on the number of rows.
+// loads through rings, so that what is in flight does not depend on the number of rows. 3 handle loaded
+// before peers are awaited, a signal per block (version 2: 15.9 us for 128 tokens over NVLink, now 14.7).
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
 #include "kernels/row_sums.cuh"
