@@ -28,7 +28,7 @@ struct DispatchShared {
   int32_t bins;
 };
 
-__device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& p, char* memory) {
+__device__ __forceinline__ DispatchShared dispatch_shared(const auto& p, char* memory) {
   const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
                             p.stages,        p.plan_warps,      p.expand};
   const DispatchMap map = dispatch_map(block);
@@ -52,7 +52,7 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const DispatchParams& 
 
 /// The global expert id of a selection; kNone for any negative number and for one out of range, which is
 /// reported.
-__device__ __forceinline__ int32_t expert_id(const DispatchParams& p, int64_t index, int32_t token) {
+__device__ __forceinline__ int32_t expert_id(const auto& p, int64_t index, int32_t token) {
   const Context& c = p.context;
   const int64_t id =
       p.id_bytes == 8 ? static_cast<const int64_t*>(p.ids)[index] : static_cast<const int32_t*>(p.ids)[index];
@@ -67,53 +67,69 @@ __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, u
 
 constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
 
-/// Marks the destinations of 32 tokens, a lane per selection. `members`: one word per destination, zero
-/// before; bit t says that token t sends it a row.
-static __device__ void mark_members(const DispatchParams& p, const DispatchShared& s, int32_t chunk,
-                                    int32_t selections, uint32_t* members) {
-  const Context& c = p.context;
-  const int64_t begin = int64_t{chunk} * c.topk;
-  for (int32_t first = lane_index(); first < selections; first += 32 * kIdsAtOnce) {
-    int32_t ids[kIdsAtOnce];
+/// Ids of selections first, first + 32, ... below `selections` of the tokens from `chunk` on.
+__device__ __forceinline__ void load_ids(const auto& p, int32_t chunk, int32_t first, int32_t selections,
+                                         int32_t (&ids)[kIdsAtOnce]) {
 #pragma unroll
-    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-      const int32_t at = first + 32 * i;
-      ids[i] = at < selections ? expert_id(p, begin + at, chunk + at / c.topk) : kNone;
-    }
-#pragma unroll
-    for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-      const int32_t at = first + 32 * i;
-      if (at >= selections) continue;
-      p.handle.ids[begin + at] = ids[i];
-      if (ids[i] < 0) continue;
-      const int32_t token = at / c.topk;
-      atomicOr(&members[ids[i] / c.local_experts], 1u << token);
-      if (p.expand)
-        atomicOr(&members[c.ranks + ids[i]], 1u << token);
-      else
-        atomicAdd(&s.own[c.ranks + ids[i]], 1);
-    }
+  for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+    const int32_t at = first + 32 * i;
+    ids[i] = at < selections ? expert_id(p, int64_t{chunk} * p.context.topk + at, chunk + at / p.context.topk)
+                             : kNone;
   }
-  __syncwarp();
+}
+
+/// Marks the destinations of these ids: one word of `members` per destination, zero before; bit t says that
+/// token t of the chunk sends it a row.
+__device__ __forceinline__ void mark_members(const auto& p, const DispatchShared& s, int32_t chunk,
+                                             int32_t first, int32_t selections, uint32_t* members,
+                                             const int32_t (&ids)[kIdsAtOnce]) {
+  const Context& c = p.context;
+#pragma unroll
+  for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+    const int32_t at = first + 32 * i;
+    if (at >= selections) continue;
+    p.handle.ids[int64_t{chunk} * c.topk + at] = ids[i];
+    if (ids[i] < 0) continue;
+    const int32_t token = at / c.topk;
+    atomicOr(&members[ids[i] / c.local_experts], 1u << token);
+    if (p.expand)
+      atomicOr(&members[c.ranks + ids[i]], 1u << token);
+    else
+      atomicAdd(&s.own[c.ranks + ids[i]], 1);
+  }
+}
+
+__device__ __forceinline__ int32_t chunk_selections(const auto& p, int32_t chunk, int32_t last) {
+  return (last - chunk < 32 ? last - chunk : 32) * p.context.topk;
 }
 
 /// Numbers the rows of tokens [first, last) per destination, from zero; one warp, 32 tokens at a time. The
-/// members below a token say how many rows come before its own.
-static __device__ void number_tokens(const DispatchParams& p, const DispatchShared& s, int32_t first,
-                                     int32_t last, int32_t* counter, uint32_t* members) {
+/// members below a token say how many rows come before its own. `ids`: load_ids() of the first chunk.
+static __device__ void number_tokens(const auto& p, const DispatchShared& s, int32_t first, int32_t last,
+                                     int32_t* counter, uint32_t* members, int32_t (&ids)[kIdsAtOnce]) {
   const Context& c = p.context;
+  constexpr int32_t kStep = 32 * kIdsAtOnce;
   for (int32_t chunk = first; chunk < last; chunk += 32) {
-    const int32_t selections = (last - chunk < 32 ? last - chunk : 32) * c.topk;
-    mark_members(p, s, chunk, selections, members);
+    const int32_t selections = chunk_selections(p, chunk, last);
+    for (int32_t from = lane_index(); from < selections; from += kStep) {
+      if (chunk != first || from >= kStep) load_ids(p, chunk, from, selections, ids);
+      mark_members(p, s, chunk, from, selections, members, ids);
+    }
+    __syncwarp();
     const int64_t begin = int64_t{chunk} * c.topk;
-#pragma unroll 4
-    for (int32_t at = lane_index(); at < selections; at += 32) {
-      const int32_t id = p.handle.ids[begin + at];  // written by this lane
-      if (id < 0) continue;
-      const uint32_t below = (1u << (at / c.topk)) - 1;
-      const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & below); };
-      p.handle.slots[begin + at] = number(id / c.local_experts);
-      if (p.expand) p.handle.rows[begin + at] = number(c.ranks + id);
+    const bool all_kept = selections <= kStep;
+    for (int32_t from = lane_index(); from < selections; from += kStep) {
+#pragma unroll
+      for (int32_t i = 0; i < kIdsAtOnce; ++i) {
+        const int32_t at = from + 32 * i;
+        if (at >= selections) continue;
+        const int32_t id = all_kept ? ids[i] : p.handle.ids[begin + at];  // written by this lane
+        if (id < 0) continue;
+        const uint32_t below = (1u << (at / c.topk)) - 1;
+        const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & below); };
+        p.handle.slots[begin + at] = number(id / c.local_experts);
+        if (p.expand) p.handle.rows[begin + at] = number(c.ranks + id);
+      }
     }
     __syncwarp();
     for (int32_t bin = lane_index(); bin < s.bins; bin += 32) {
@@ -125,26 +141,31 @@ static __device__ void number_tokens(const DispatchParams& p, const DispatchShar
 }
 
 /// Warps that number the block's tokens: enough to give each 4, so that few tokens take one pass each.
-__device__ __forceinline__ int32_t numbering_warps(const DispatchParams& p, int32_t tokens) {
+__device__ __forceinline__ int32_t numbering_warps(const auto& p, int32_t tokens) {
   const int32_t wanted = static_cast<int32_t>(ceil_div(tokens, 4));
   return wanted < 1 ? 1 : wanted < p.plan_warps ? wanted : p.plan_warps;
 }
 
 /// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
-/// of each warp. The block's counts go to the other blocks of the rank.
-static __device__ void number_slots(const DispatchParams& p, const DispatchShared& s, int32_t begin,
-                                    int32_t end, uint64_t call) {
+/// of each warp. The block's counts go to the other blocks of the rank. Ends the clearing of shared memory.
+static __device__ void number_slots(const auto& p, const DispatchShared& s, int32_t begin, int32_t end,
+                                    uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const int32_t warps = numbering_warps(p, end - begin);
-  const RowSplit split{end - begin, warps};
+  const int32_t share = (end - begin + warps - 1) / warps;
+  const auto begin_of = [&](int32_t w) { return begin + w * share < end ? begin + w * share : end; };
+  const int32_t first = begin_of(warp);
+  const int32_t last = begin_of(warp + 1);
+  int32_t ids[kIdsAtOnce];
+  if (warp < warps) load_ids(p, first, lane_index(), chunk_selections(p, first, last), ids);
+  __syncthreads();
   if (warp < warps) {
     int32_t* counter = s.histogram + warp * s.bins;
     uint32_t* members = reinterpret_cast<uint32_t*>(s.histogram + (p.plan_warps + warp) * s.bins);
     for (int32_t i = lane_index(); i < s.bins; i += 32) counter[i] = members[i] = 0;
     __syncwarp();
-    const int32_t last = begin + static_cast<int32_t>(split.end(warp));
-    number_tokens(p, s, begin + static_cast<int32_t>(split.begin(warp)), last, counter, members);
+    number_tokens(p, s, first, last, counter, members, ids);
     if (lane_index() == 0) s.numbered[warp] = last;
   }
   __syncthreads();
@@ -161,27 +182,45 @@ static __device__ void number_slots(const DispatchParams& p, const DispatchShare
   }
 }
 
+constexpr int32_t kCountsAtOnce = 6;  // polls of a thread under way
+
 /// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
-static __device__ bool sum_blocks(const DispatchParams& p, const DispatchShared& s, int32_t bins,
-                                  uint64_t call) {
+/// A thread takes one bin of every `groups`-th block.
+static __device__ bool sum_blocks(const auto& p, const DispatchShared& s, int32_t bins, uint64_t call) {
   const Context& c = p.context;
   bool is_known = true;
-  const int32_t words = bins * static_cast<int32_t>(gridDim.x);
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
-    const int32_t block = i / bins;
-    const int32_t bin = i % bins;
-    const uint64_t* word = c.block_counts + int64_t{block} * (c.ranks + c.experts) + bin;
-    const uint32_t count = wait_count(c, word, Step::notify, c.rank, call);
-    if (count == kPoison) is_known = false;
-    if (block < static_cast<int32_t>(blockIdx.x)) atomicAdd(&s.before[bin], static_cast<int32_t>(count));
-    atomicAdd(&s.total[bin], static_cast<int32_t>(count));
+  const int32_t blocks = static_cast<int32_t>(gridDim.x);
+  const int32_t fit = static_cast<int32_t>(blockDim.x) / bins;
+  const int32_t groups = fit < 1 ? 1 : fit < blocks ? fit : blocks;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < bins * groups;
+       i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t group = i / bins;
+    const int32_t bin = i - group * bins;
+    int32_t before = 0;
+    int32_t total = 0;
+    for (int32_t first = group; first < blocks; first += groups * kCountsAtOnce) {
+      const auto word_at = [&](int32_t k) {
+        const int32_t block = first + k * groups;
+        return block < blocks ? c.block_counts + int64_t{block} * (c.ranks + c.experts) + bin : nullptr;
+      };
+      uint32_t counts[kCountsAtOnce];
+      is_known &= wait_counts(
+          c, word_at, [&](int32_t) { return c.rank; }, Step::notify, call, counts);
+#pragma unroll
+      for (int32_t k = 0; k < kCountsAtOnce; ++k) {
+        if (first + k * groups < static_cast<int32_t>(blockIdx.x)) before += static_cast<int32_t>(counts[k]);
+        total += static_cast<int32_t>(counts[k]);
+      }
+    }
+    atomicAdd(&s.before[bin], before);
+    atomicAdd(&s.total[bin], total);
   }
   return __syncthreads_or(is_known ? 0 : 1) == 0;
 }
 
 /// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it
 /// needs.
-static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+static __device__ bool notify(const auto& p, const DispatchShared& s, uint64_t call) {
   const Context& c = p.context;
   const bool sends = static_cast<int32_t>(blockIdx.x) < c.ranks;
   if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) return false;
@@ -201,7 +240,7 @@ static __device__ bool notify(const DispatchParams& p, const DispatchShared& s, 
 }
 
 /// Turns group totals into the first row of each expert's group and adds it to group_base; a warp per rank.
-static __device__ void begin_groups(const DispatchParams& p, const DispatchShared& s, int64_t* rows_of_rank) {
+static __device__ void begin_groups(const auto& p, const DispatchShared& s, int64_t* rows_of_rank) {
   const Context& c = p.context;
   for (int32_t rank = warp_index(); rank < c.ranks; rank += static_cast<int32_t>(blockDim.x / 32)) {
     int32_t begin = 0;
@@ -234,7 +273,7 @@ static __device__ void time_counts(const Context& c, uint64_t call) {
 
 /// Waits for all counts; first slots and rows of this source everywhere. False: nothing may be moved, since a
 /// count is missing or a rank would receive more than it holds; then all ranks decide alike.
-static __device__ bool place(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+static __device__ bool place(const auto& p, const DispatchShared& s, uint64_t call) {
   const Context& c = p.context;
   __shared__ int64_t rows_of_rank[kMaxRanks];
   const int32_t words_per_rank = 1 + c.local_experts;
@@ -249,19 +288,33 @@ static __device__ bool place(const DispatchParams& p, const DispatchShared& s, u
     if (src < c.rank) atomicAdd(&s.base[dst], static_cast<int32_t>(count));
     atomicAdd(&s.copies[dst], static_cast<int32_t>(count));
   }
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); p.expand && i < c.ranks * c.experts;
-       i += static_cast<int32_t>(blockDim.x)) {
-    const int32_t src = i / c.experts;
-    const int32_t expert = i % c.experts;
-    const int32_t word = expert + expert / c.local_experts + 1;
-    const uint32_t count = wait_count(c, count_words(c, c.rank, call, src) + word, Step::counts, src, call);
-    if (count == kPoison) fits = false;
-    if (src < c.rank) atomicAdd(&s.group_base[expert], static_cast<int32_t>(count));
-    atomicAdd(&s.group_total[expert], static_cast<int32_t>(count));
+  const int32_t words = p.expand ? c.ranks * c.experts : 0;
+  for (int32_t first = static_cast<int32_t>(threadIdx.x); first < words;
+       first += kCountsAtOnce * static_cast<int32_t>(blockDim.x)) {
+    const auto number_at = [&](int32_t k) { return first + k * static_cast<int32_t>(blockDim.x); };
+    const auto word_at = [&](int32_t k) -> const uint64_t* {
+      const int32_t src = number_at(k) / c.experts;
+      const int32_t expert = number_at(k) - src * c.experts;
+      return number_at(k) < words ? count_words(c, c.rank, call, src) + expert + expert / c.local_experts + 1
+                                  : nullptr;
+    };
+    uint32_t counts[kCountsAtOnce];
+    fits &= wait_counts(
+        c, word_at, [&](int32_t k) { return number_at(k) / c.experts; }, Step::counts, call, counts);
+#pragma unroll
+    for (int32_t k = 0; k < kCountsAtOnce; ++k) {
+      if (number_at(k) >= words) continue;
+      const int32_t src = number_at(k) / c.experts;
+      const int32_t expert = number_at(k) - src * c.experts;
+      if (src < c.rank) atomicAdd(&s.group_base[expert], static_cast<int32_t>(counts[k]));
+      atomicAdd(&s.group_total[expert], static_cast<int32_t>(counts[k]));
+    }
   }
   if (__syncthreads_or(fits ? 0 : 1) != 0) return false;
-  if (p.expand) begin_groups(p, s, rows_of_rank);
-  __syncthreads();
+  if (p.expand) {
+    begin_groups(p, s, rows_of_rank);
+    __syncthreads();
+  }
   for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
     const int64_t rows = p.expand ? rows_of_rank[d] : s.copies[d];
     const bool too_many_copies = s.copies[d] > c.copies_capacity;
@@ -273,17 +326,22 @@ static __device__ bool place(const DispatchParams& p, const DispatchShared& s, u
   return __syncthreads_or(fits ? 0 : 1) == 0;
 }
 
-/// Cached: the same from the handle. Fills what the block needs of it.
-static __device__ void place_from_handle(const DispatchParams& p, const DispatchShared& s) {
+/// Cached: the same from the handle. Fills what the block needs of it. Ends the clearing of shared memory.
+static __device__ void place_from_handle(const auto& p, const DispatchShared& s) {
   const Context& c = p.context;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t threads = static_cast<int32_t>(blockDim.x);
+  __syncthreads();
   for (int32_t d = thread; d < c.ranks; d += threads) s.base[d] = p.handle.slot_begin[d];
   for (int32_t e = thread; p.expand && e < c.experts; e += threads) s.group_base[e] = p.handle.row_begin[e];
   for (int32_t l = thread; p.expand && l < c.local_experts; l += threads)
     s.group_total[c.rank * c.local_experts + l] =
         static_cast<int32_t>(p.handle.counts[kFirstCount + c.ranks + l]);
-  if (thread == 0) s.copies[c.rank] = static_cast<int32_t>(p.handle.counts[kNumCopies]);
+  if (thread == 0) {
+    s.copies[c.rank] = static_cast<int32_t>(p.handle.counts[kNumCopies]);
+    s.total[c.rank] =
+        static_cast<int32_t>(p.handle.counts[kFirstCount + c.rank]) - p.handle.slot_begin[c.rank];
+  }
   __syncthreads();
 }
 
@@ -297,9 +355,27 @@ __device__ __forceinline__ int64_t warp_sum_up(int64_t value) {
   return value;
 }
 
+constexpr int32_t kExpertsAtOnce = 4;  // of a lane
+
+/// Rows of experts local, local + 32, ... of this rank from all sources; the loads are all under way at once.
+static __device__ void load_expert_counts(const auto& p, uint64_t call, int32_t local,
+                                          int64_t (&counts)[kExpertsAtOnce]) {
+  const Context& c = p.context;
+#pragma unroll
+  for (int64_t& count : counts) count = 0;
+#pragma unroll 2
+  for (int32_t src = 0; src < c.ranks; ++src) {
+    const uint64_t* words = count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts) + 1 + local;
+#pragma unroll
+    for (int32_t i = 0; i < kExpertsAtOnce; ++i)
+      if (local + 32 * i < c.local_experts)
+        counts[i] += static_cast<uint32_t>(ptx::load_relaxed_sys(words + 32 * i));
+  }
+}
+
 /// One warp writes the counts into the handle and, if asked, to the host and the running totals. Requires
 /// that place() succeeded.
-static __device__ void publish_counts(const DispatchParams& p, const DispatchShared& s, uint64_t call) {
+static __device__ void publish_counts(const auto& p, const DispatchShared& s, uint64_t call) {
   const Context& c = p.context;
   const int32_t lane = lane_index();
   const int32_t words_per_rank = 1 + c.local_experts;
@@ -322,15 +398,15 @@ static __device__ void publish_counts(const DispatchParams& p, const DispatchSha
     copies = __shfl_sync(kAllLanes, sum, 31);
   }
   int64_t rows = 0;
+  int64_t counts[kExpertsAtOnce] = {};
   for (int32_t first = 0; first < c.local_experts; first += 32) {
     const int32_t local = first + lane;
-    int64_t count = 0;
-    if (local < c.local_experts) {
-#pragma unroll 8
-      for (int32_t src = 0; src < c.ranks; ++src)
-        count += static_cast<uint32_t>(
-            ptx::load_relaxed_sys(count_words(c, c.rank, call, src) + c.rank * words_per_rank + 1 + local));
-    }
+    const int32_t turn = first / 32 % kExpertsAtOnce;
+    if (turn == 0) load_expert_counts(p, call, local, counts);
+    int64_t count = counts[0];
+#pragma unroll
+    for (int32_t i = 1; i < kExpertsAtOnce; ++i)
+      if (i == turn) count = counts[i];
     const int64_t aligned = round_up(count, p.alignment);
     const int64_t sum = rows + warp_sum_up(aligned);
     if (local < c.local_experts) {
@@ -348,11 +424,11 @@ static __device__ void publish_counts(const DispatchParams& p, const DispatchSha
     put(kNumRows, p.expand ? rows : copies);
     out[kDispatchNumber] = static_cast<int64_t>(call);
   }
+  if (p.host_counts == nullptr) return;
   __threadfence_system();
   __syncwarp();
   // Matching side: read_counts() on the host.
-  if (lane == 0 && p.host_counts != nullptr)
-    ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
+  if (lane == 0) ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
 }
 
 }  // namespace plumb::kernels

@@ -9,17 +9,18 @@
 
 namespace plumb::kernels {
 
-inline constexpr int32_t kMaxRanks = 128;  // of one scale-up domain
-inline constexpr int32_t kMaxTopk = 32;    // one lane each
-inline constexpr int32_t kMaxBatch = 16;   // virtual ranks that one launch runs
+inline constexpr int32_t kMaxRanks = 128;   // of one scale-up domain
+inline constexpr int32_t kMaxBlocks = 256;  // of a rank in one launch
+inline constexpr int32_t kMaxTopk = 32;     // one lane each
+inline constexpr int32_t kMaxBatch = 16;    // virtual ranks that one launch runs
 
 /// Byte offsets in the window, the same on every rank. Rows stand at prefix-sum places in canonical order.
 struct WindowMap {
   int64_t counts = 0;          // u64 [2 parities][src][dst][1 + local experts]: call number << 32 | count
   int64_t entered = 0;         // u64 [src]: number of the dispatch the source is in (cached calls)
-  int64_t arrived = 0;         // u64 [src]: number of the dispatch whose rows are here
+  int64_t arrived = 0;         // u64 [src][kMaxBlocks]: dispatch << 32 | blocks; the block's rows are here
   int64_t combine_ready = 0;   // u64 [src]: call number << 32 | dispatch number of the handle
-  int64_t combine_done = 0;    // u64 [src]: call number
+  int64_t combine_done = 0;    // u64 [src][kMaxBlocks]: call << 32 | blocks; the block has read its rows
   int64_t barrier = 0;         // u64 [src]
   int64_t x = 0;               // received rows, row_bytes apart
   int64_t scales = 0;          // u32 packs, row or column major
@@ -47,7 +48,6 @@ struct RankState {
   uint64_t dispatches = 0;  // calls completed
   uint64_t combines = 0;
   uint64_t barriers = 0;
-  uint32_t blocks_done = 0;  // of the running launch
   uint32_t locals_done = 0;  // blocks done with combine_local
   int32_t has_fault = 0;     // the fault record is taken
   int32_t aborted = 0;       // a wait ran out: all waits end at once
@@ -136,9 +136,9 @@ struct BarrierParams {
 };
 
 /// The ranks that one launch runs: blockIdx.y picks one.
-template <class Params>
+template <class Params, int32_t kCapacity = kMaxBatch>
 struct Batch {
-  Params ranks[kMaxBatch];
+  Params ranks[kCapacity];
 };
 
 }  // namespace plumb::kernels

@@ -31,14 +31,14 @@ __device__ __forceinline__ void count(const Context& c, Step step, int32_t peer,
             static_cast<unsigned long long>(bytes));
 }
 
-/// Phase borders of the rank, as its first block (flush: its last) sees them.
+/// Phase borders of the rank, as its first block sees them.
 __device__ __forceinline__ void stamp_begin(const Context& c, Step step) {
-  const bool stamps = blockIdx.x == 0 || step == Step::flush || step == Step::combine_flush;
-  if (stamps && threadIdx.x == 0) c.counters->begin_ns[static_cast<int32_t>(step)] = ptx::global_timer();
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    c.counters->begin_ns[static_cast<int32_t>(step)] = ptx::global_timer();
 }
 __device__ __forceinline__ void stamp_end(const Context& c, Step step) {
-  const bool stamps = blockIdx.x == 0 || step == Step::flush || step == Step::combine_flush;
-  if (stamps && threadIdx.x == 0) c.counters->end_ns[static_cast<int32_t>(step)] = ptx::global_timer();
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    c.counters->end_ns[static_cast<int32_t>(step)] = ptx::global_timer();
 }
 
 /// Tells all peers that this rank is inside a call and waits until all are: their memory may then be written
@@ -66,13 +66,13 @@ __device__ bool enter(const Context& c, Step step, int64_t offset, uint64_t valu
   return __syncthreads_or(agrees ? 0 : 1) == 0;
 }
 
-/// Launches one kernel for a batch of ranks.
-template <class Params>
-cudaError_t launch_policy(void (*kernel)(Batch<Params>), std::span<const Params> ranks, const Launch& launch,
-                          int32_t threads, int64_t shared_bytes) {
-  Batch<Params> batch;
-  if (ranks.empty() || ranks.size() > kMaxBatch) return cudaErrorInvalidValue;
-  for (size_t i = 0; i < ranks.size(); ++i) batch.ranks[i] = ranks[i];
+/// Launches one kernel for a batch of ranks. In: what the caller has; Params: what the kernel takes.
+template <class Params, int32_t kCapacity, class In>
+cudaError_t launch_policy(void (*kernel)(Batch<Params, kCapacity>), std::span<const In> ranks,
+                          const Launch& launch, int32_t threads, int64_t shared_bytes) {
+  Batch<Params, kCapacity> batch;
+  if (ranks.empty() || ranks.size() > kCapacity) return cudaErrorInvalidValue;
+  for (size_t i = 0; i < ranks.size(); ++i) batch.ranks[i] = Params{ranks[i]};
   const cudaError_t raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(shared_bytes));
   if (raised != cudaSuccess) return raised;
@@ -81,8 +81,8 @@ cudaError_t launch_policy(void (*kernel)(Batch<Params>), std::span<const Params>
   return cudaGetLastError();
 }
 
-template <class Params>
-cudaError_t report_kernel(void (*kernel)(Batch<Params>), const char* name, KernelReport& out) {
+template <class Params, int32_t kCapacity>
+cudaError_t report_kernel(void (*kernel)(Batch<Params, kCapacity>), const char* name, KernelReport& out) {
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   if (error == cudaSuccess)

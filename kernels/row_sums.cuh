@@ -158,13 +158,21 @@ __device__ __forceinline__ void sum_chunk(Ring& ring, IssueCursor& cursor, const
       ptx::store_once(now.out + at + lane_byte + i * kPieceBytes, rounded(sum[i]));
 }
 
-/// Sums items first, first + step, ... below `end`; `make` yields an item, called by the whole warp one item
-/// ahead of the sums. An item without rows yields zeros.
-template <class MakeItem>
-__device__ __forceinline__ void sum_items(Ring& ring, const Biases& biases, int64_t first, int64_t step,
-                                          int64_t end, MakeItem make) {
+/// Items first, first + step, ... below `end`.
+struct Items {
+  int64_t first = 0;
+  int64_t step = 1;
+  int64_t end = 0;
+};
+
+/// Sums the items. `make(index)` yields an item, called by the whole warp one item ahead of the sums;
+/// `make_first` yields the first one. An item without rows yields zeros.
+template <class MakeFirst, class MakeItem>
+__device__ __forceinline__ void sum_items(Ring& ring, const Biases& biases, const Items& items,
+                                          MakeFirst make_first, MakeItem make) {
+  const auto [first, step, end] = items;
   if (first >= end) return;
-  Item now = make(first);
+  Item now = make_first();
   IssueCursor cursor{0, now.begin, 0};
   for (int64_t index = first; index < end; index += step) {
     cursor.fill(ring, biases, now, Item{});

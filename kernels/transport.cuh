@@ -64,13 +64,13 @@ __device__ __forceinline__ void signal(const Context& c, int32_t peer, int64_t o
 
 inline constexpr uint32_t kPollsPerClock = 64;  // polls between two looks at the clock
 
-/// Waits until the own word of `peer` reaches `value` (acquire; matching side: signal). Returns the word, or
-/// 0 when the wait was given up. Counted waits read the clock before each poll: a lane that is done first
-/// stands still until its warp is, so that a reading after the loop would tell the time of the slowest peer.
+/// Waits until an own word that `peer` writes reaches `value` (acquire; matching side: a release store).
+/// Returns the word, or 0 when the wait was given up. Counted waits read the clock before each poll: a lane
+/// that is done first stands still until its warp is, so that a reading after the loop would tell the time of
+/// the slowest peer.
 template <bool kCounted>
-__device__ __forceinline__ uint64_t wait_for(const Context& c, Step step, int32_t peer, int64_t offset,
-                                             uint64_t value) {
-  const uint64_t* word = at_peer<uint64_t>(c, c.rank, offset) + peer;
+__device__ __forceinline__ uint64_t wait_word(const Context& c, Step step, int32_t peer, const uint64_t* word,
+                                              uint64_t value) {
   const uint64_t begin_ns = ptx::global_timer();
   uint64_t now_ns = begin_ns;
   uint64_t seen = ptx::load_acquire_sys(word);
@@ -83,6 +83,13 @@ __device__ __forceinline__ uint64_t wait_for(const Context& c, Step step, int32_
   }
   if constexpr (kCounted) c.counters->waited_ns[static_cast<int32_t>(step)][peer] += now_ns - begin_ns;
   return seen;
+}
+
+/// The same for the word that signal() of `peer` writes.
+template <bool kCounted>
+__device__ __forceinline__ uint64_t wait_for(const Context& c, Step step, int32_t peer, int64_t offset,
+                                             uint64_t value) {
+  return wait_word<kCounted>(c, step, peer, at_peer<uint64_t>(c, c.rank, offset) + peer, value);
 }
 
 inline constexpr uint32_t kPoison = 0xffffffffu;  // as a count: the source met an input that it refuses
@@ -110,6 +117,67 @@ __device__ __forceinline__ uint32_t wait_count(const Context& c, const uint64_t*
   return static_cast<uint32_t>(seen);
 }
 
+/// wait_count() for several words at once: their loads are under way together. `word_at(k)`: the k-th word,
+/// null for none, whose count is then 0. False when given up or when a count is kPoison.
+template <int32_t kWords, class WordAt, class PeerAt>
+__device__ __forceinline__ bool wait_counts(const Context& c, WordAt word_at, PeerAt peer_at, Step step,
+                                            uint64_t call, uint32_t (&counts)[kWords]) {
+  const uint32_t tag = static_cast<uint32_t>(call);
+  uint64_t begin_ns = 0;
+  for (uint32_t polls = 0;; ++polls) {
+    uint64_t seen[kWords];
+#pragma unroll
+    for (int32_t k = 0; k < kWords; ++k) {
+      const uint64_t* word = word_at(k);
+      seen[k] = word != nullptr ? ptx::load_relaxed_sys(word) : tagged(call, 0);
+    }
+    int32_t missing = kNone;
+    bool is_poisoned = false;
+#pragma unroll
+    for (int32_t k = 0; k < kWords; ++k) {
+      counts[k] = static_cast<uint32_t>(seen[k]);
+      if (static_cast<uint32_t>(seen[k] >> 32) != tag) missing = k;
+      is_poisoned |= counts[k] == kPoison;
+    }
+    if (missing == kNone) return !is_poisoned;
+    if (polls == 0) begin_ns = ptx::global_timer();
+    if (polls % kPollsPerClock == kPollsPerClock - 1 &&
+        gives_up(c, step, peer_at(missing), begin_ns, static_cast<int64_t>(tag), 0))
+      return false;
+  }
+}
+
+/// Tells all peers that this block is done with its part of call `call`: what its threads wrote or read
+/// before is then complete for who acquires the word. All threads call it. A word per block, so that no block
+/// waits for another before its peers learn of it. Matching side: await_blocks.
+__device__ __forceinline__ void signal_block_done(const Context& c, int64_t offset, uint64_t call) {
+  __syncthreads();
+  const int64_t word = int64_t{c.rank} * kMaxBlocks + blockIdx.x;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
+    ptx::store_release_sys(at_peer<uint64_t>(c, (c.rank + i) % c.ranks, offset) + word,
+                           tagged(call, gridDim.x));
+}
+
+/// Waits for the words of all blocks of all peers, with a warp per peer; the block's threads then see what
+/// they did. The waits of the first lane say how long each peer was awaited.
+template <bool kCounted>
+__device__ __forceinline__ void await_blocks(const Context& c, Step step, int64_t offset, uint64_t call) {
+  const int32_t warps = static_cast<int32_t>(blockDim.x / 32);
+  for (int32_t peer = warp_index(); peer < c.ranks; peer += warps) {
+    const uint64_t* words = at_peer<uint64_t>(c, c.rank, offset) + int64_t{peer} * kMaxBlocks;
+    const uint64_t begin_ns = ptx::global_timer();
+    // All lanes look at the first word, which says how many there are.
+    const auto blocks = static_cast<int32_t>(wait_word<false>(c, step, peer, words, tagged(call, 0)));
+    for (int32_t block = lane_index(); block < blocks; block += 32)
+      wait_word<false>(c, step, peer, words + block, tagged(call, 0));
+    __syncwarp();
+    if constexpr (kCounted)
+      if (lane_index() == 0)
+        c.counters->waited_ns[static_cast<int32_t>(step)][peer] += ptx::global_timer() - begin_ns;
+  }
+  __syncthreads();
+}
+
 /// Waits for a bulk load of the own block. It always ends, or the GPU itself is lost.
 __device__ __forceinline__ void wait_load(uint64_t* barrier, uint32_t parity) {
   while (!ptx::mbarrier_try_wait(barrier, parity)) {
@@ -124,7 +192,6 @@ __device__ __forceinline__ bool is_last_block(uint32_t* counter) {
   if (threadIdx.x == 0) {
     ptx::fence_sys();  // also covers this block's stores to peers
     is_last = ptx::add_acq_rel_gpu(counter, 1) + 1 == gridDim.x;
-    ptx::fence_sys();
   }
   __syncthreads();
   return is_last;
