@@ -203,8 +203,8 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     __syncthreads();
     stamp_end(c, Step::combine_reduce);
   }
-  if constexpr (kCounted) stamp_begin(c, Step::combine_flush);
   signal_block_done(c, c.map.combine_done, call);
+  if constexpr (kCounted) stamp_flush(c, Step::combine_flush, c.map.combine_done, call);
   if (blockIdx.x != 0) return;
   await_blocks<kCounted>(c, Step::combine_flush, c.map.combine_done, call);
   if (threadIdx.x == 0) c.state->combines = call;  // all blocks of the rank have read it

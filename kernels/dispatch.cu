@@ -239,8 +239,8 @@ __device__ void drain_load(const DispatchShared& s, const Turn& turn, int32_t en
 template <bool kCounted>
 __device__ void flush(const auto& p, uint64_t call) {
   const Context& c = p.context;
-  if constexpr (kCounted) stamp_begin(c, Step::flush);
   signal_block_done(c, c.map.arrived, call);
+  if constexpr (kCounted) stamp_flush(c, Step::flush, c.map.arrived, call);
   if (blockIdx.x == 0)
     await_blocks<kCounted>(c, Step::flush, c.map.arrived, call);
   else if (p.expand)

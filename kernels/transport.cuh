@@ -158,19 +158,25 @@ __device__ __forceinline__ void signal_block_done(const Context& c, int64_t offs
                            tagged(call, gridDim.x));
 }
 
-/// Waits for the words of all blocks of all peers, with a warp per peer; the block's threads then see what
-/// they did. The waits of the first lane say how long each peer was awaited.
+/// Waits for the words of all blocks of a peer; one warp, which then sees what they did.
+__device__ __forceinline__ void await_peer(const Context& c, Step step, int64_t offset, int32_t peer,
+                                           uint64_t call) {
+  const uint64_t* words = at_peer<uint64_t>(c, c.rank, offset) + int64_t{peer} * kMaxBlocks;
+  // All lanes look at the first word, which says how many there are.
+  const auto blocks = static_cast<int32_t>(wait_word<false>(c, step, peer, words, tagged(call, 0)));
+  for (int32_t block = lane_index(); block < blocks; block += 32)
+    wait_word<false>(c, step, peer, words + block, tagged(call, 0));
+  __syncwarp();
+}
+
+/// Waits for all blocks of all peers, with a warp per peer; all threads of the block call it. Counted: the
+/// first lane adds up how long each peer was awaited.
 template <bool kCounted>
 __device__ __forceinline__ void await_blocks(const Context& c, Step step, int64_t offset, uint64_t call) {
   const int32_t warps = static_cast<int32_t>(blockDim.x / 32);
   for (int32_t peer = warp_index(); peer < c.ranks; peer += warps) {
-    const uint64_t* words = at_peer<uint64_t>(c, c.rank, offset) + int64_t{peer} * kMaxBlocks;
     const uint64_t begin_ns = ptx::global_timer();
-    // All lanes look at the first word, which says how many there are.
-    const auto blocks = static_cast<int32_t>(wait_word<false>(c, step, peer, words, tagged(call, 0)));
-    for (int32_t block = lane_index(); block < blocks; block += 32)
-      wait_word<false>(c, step, peer, words + block, tagged(call, 0));
-    __syncwarp();
+    await_peer(c, step, offset, peer, call);
     if constexpr (kCounted)
       if (lane_index() == 0)
         c.counters->waited_ns[static_cast<int32_t>(step)][peer] += ptx::global_timer() - begin_ns;
