@@ -22,4 +22,7 @@ struct Fault {
   double factor = 1;
 };
 
+/// Throws Error(usage) for a link or node that the fabric does not have, or a factor outside of (0, 1].
+void check_fault(const Fault& fault, const Fabric& fabric);
+
 }  // namespace plumb::sim

@@ -7,6 +7,18 @@
 
 namespace plumb::sim {
 
+void check_fault(const Fault& fault, const Fabric& fabric) {
+  const bool of_node = fault.kind == FaultKind::switch_down || fault.kind == FaultKind::switch_up;
+  if (of_node && (fault.node < 0 || fault.node >= static_cast<NodeId>(fabric.nodes().size())))
+    fail_usage("fault: node {} of {}", fault.node, fabric.nodes().size());
+  if (!of_node && (fault.link < 0 || fault.link >= static_cast<LinkId>(fabric.links().size())))
+    fail_usage("fault: link {} of {}", fault.link, fabric.links().size());
+  if (fault.kind == FaultKind::link_rate && !(fault.factor > 0 && fault.factor <= 1))
+    fail_usage(
+        "fault: a link rate of {} times its own, allowed is more than 0, at most 1; link_down stops it",
+        fault.factor);
+}
+
 void Network::run() {
   while (advance(kNever)) {
   }

@@ -8,15 +8,7 @@
 namespace plumb::sim {
 
 void PacketEngine::add_fault(const Fault& fault) {
-  const bool of_node = fault.kind == FaultKind::switch_down || fault.kind == FaultKind::switch_up;
-  if (of_node && (fault.node < 0 || fault.node >= static_cast<NodeId>(fabric_.nodes().size())))
-    fail_usage("fault: node {} of {}", fault.node, fabric_.nodes().size());
-  if (!of_node && (fault.link < 0 || fault.link >= static_cast<LinkId>(fabric_.links().size())))
-    fail_usage("fault: link {} of {}", fault.link, fabric_.links().size());
-  if (fault.kind == FaultKind::link_rate && !(fault.factor > 0 && fault.factor <= 1))
-    fail_usage(
-        "fault: a link rate of {} times its own, allowed is more than 0, at most 1; link_down stops it",
-        fault.factor);
+  check_fault(fault, fabric_);
   faults_.push_back(fault);
   push(std::max(fault.at, now_), EventKind::fault, static_cast<uint32_t>(faults_.size()) - 1);
 }
