@@ -36,7 +36,7 @@ std::span<const Command> commands() {
       Command{"trace", "convert a trace for a timeline viewer",
               "plumb trace out/analytic.csv --chrome out/trace.json", configure_trace},
       Command{"validate", "predict every published measurement and print the errors",
-              "plumb validate --on analytic", configure_validate},
+              "plumb validate --on analytic,sim --only 'deepep-v1-ll*'", configure_validate},
   };
   return kCommands;
 }
