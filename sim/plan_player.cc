@@ -278,13 +278,17 @@ void PlanPlayer::fire(OpId id, On event) {
 void PlanPlayer::finish_chunks(OpId id, int32_t count) {
   OpState& s = state(id);
   const Op& o = op(id);
-  const int64_t weight = bytes_of(o, s, s.arrived, count) + count;
+  const int64_t bytes = bytes_of(o, s, s.arrived, count);
+  PhaseUse& here = use_of(o.phase, issuer(o));
+  here.messages +=
+      int64_t{o.messages} * (s.arrived + count) / s.chunks - int64_t{o.messages} * s.arrived / s.chunks;
+  here.bytes += bytes;
   s.arrived += count;
   chunks_left_ -= count;
   PhaseUse& there = use_of(o.phase, target(o));
   there.begin = std::min(there.begin, now_);
   there.end = std::max(there.end, now_);
-  feed_streams(id, weight);
+  feed_streams(id, bytes + count);
   if (s.arrived < s.chunks) return;
   if (is_network(o)) {
     if (!last_from_.empty()) {

@@ -12,7 +12,7 @@ namespace plumb::sim {
 struct PhaseUse {
   Ps begin = kNever;
   Ps end = -1;
-  int64_t messages = 0;  // issued
+  int64_t messages = 0;  // issued by the rank, and landed
   int64_t bytes = 0;
 };
 

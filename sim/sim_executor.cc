@@ -174,20 +174,12 @@ std::string describe(const SimOptions& options, const PacketSettings& settings, 
 
 void fill_spans(Trace& trace, const Plan& plan, const PlanPlayer& player) {
   const auto ranks = static_cast<size_t>(plan.grouping().ranks);
-  std::vector<LedgerEntry> issued(plan.phases().size() * ranks);
-  for (const LedgerEntry& e : trace.ledger.entries()) {
-    // A get is issued where it ends; whose phase it is says which.
-    LedgerEntry& at = issued[e.phase * ranks + static_cast<size_t>(e.src)];
-    at.messages += e.messages;
-    at.bytes += e.bytes;
-  }
   trace.phase_times.resize(plan.phases().size());
   for (size_t p = 0; p < plan.phases().size(); ++p) {
     Ps begin = kNever, end = 0;
     for (size_t r = 0; r < ranks; ++r) {
       const PhaseUse& use = player.use(static_cast<PhaseId>(p), static_cast<Rank>(r));
       if (use.begin == kNever) continue;
-      const LedgerEntry& moved = issued[p * ranks + r];
       const Ps last = std::max(use.end, use.begin);
       begin = std::min(begin, use.begin);
       end = std::max(end, last);
@@ -197,10 +189,10 @@ void fill_spans(Trace& trace, const Plan& plan, const PlanPlayer& player) {
                              .op = -1,
                              .begin_ns = nanoseconds_of(use.begin),
                              .end_ns = nanoseconds_of(last),
-                             .messages = moved.messages,
-                             .bytes = moved.bytes});
-      trace.phase_times[p].messages += moved.messages;
-      trace.phase_times[p].bytes += moved.bytes;
+                             .messages = use.messages,
+                             .bytes = use.bytes});
+      trace.phase_times[p].messages += use.messages;
+      trace.phase_times[p].bytes += use.bytes;
     }
     if (begin != kNever) trace.phase_times[p].time = to_seconds(end - begin);
   }

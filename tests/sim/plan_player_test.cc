@@ -42,6 +42,11 @@ TEST(PlanPlayer, AGetPaysTheRequestToo) {
   plan.add(get);
   EXPECT_NEAR(node().run(plan).total.value, up_seconds(1 << 16) + 2 * node().latency(Link::scale_up, 0, 1),
               1e-9);
+  // It is work of the rank that fetches.
+  int64_t fetched = 0;
+  for (const Span& span : node().run(plan).spans)
+    if (span.rank == 1) fetched += span.bytes;
+  EXPECT_EQ(fetched, 1 << 16);
 }
 
 TEST(PlanPlayer, SmsPaceAndTheLastChunkCrossesTheNetworkAlone) {
