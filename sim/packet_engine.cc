@@ -269,7 +269,11 @@ inline void PacketEngine::prefetch_packet(size_t step, uint32_t index, bool is_t
       return prefetch(&p);
     case 1:
       prefetch(&lane(p.in));
-      if (is_there) prefetch(&messages_[p.message]);
+      if (!is_there) return;
+      prefetch(&messages_[p.message]);
+      if ((p.flags & kLastPacket) == 0) return;
+      prefetch(&contents_[p.message]);
+      prefetch(&contents_[p.message].cookie);
       return;
     case 2:
       credits_.prefetch_last(lane(p.in));
