@@ -64,7 +64,7 @@ class CreditLists {
     Ps time = 0;
     int32_t units = 0;
     uint32_t next = kNil;
-    uint32_t previous = kNil;
+    uint32_t previous = kNil;  // out of date in the first
   };
 
   Pool<Record> records_;
