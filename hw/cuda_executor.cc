@@ -103,8 +103,9 @@ std::string CudaExecutor::why_not_nvlink(const Plan& plan) const {
     return reason;
   if (!options_.nvlink.make_world) return "this build has no NCCL";
   if (gpus_.together < shape_.ranks)
-    return fmt::format("{} ranks, {} GPU{} that reach{} each other's memory", shape_.ranks, gpus_.together,
-                       gpus_.together == 1 ? "" : "s", gpus_.together == 1 ? "es" : "");
+    return fmt::format("{} ranks, {} GPU{} each other's memory{}{}", shape_.ranks, gpus_.together,
+                       gpus_.together == 1 ? " that reaches" : "s that reach",
+                       gpus_.reason.empty() ? "" : ": ", gpus_.reason);
   return "";
 }
 

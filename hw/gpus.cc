@@ -41,8 +41,13 @@ VisibleGpus visible_gpus() {
   const auto outcomes = run_ranks(1, kLimit, [&](Rank, Meeting&) {
     std::string_view reason;
     answer->count = device_count(&reason);
-    answer->together = count_together(answer->count);
+    answer->together = std::min(answer->count, 1);
     reason.copy(answer->reason, sizeof answer->reason - 1);
+    try {
+      answer->together = count_together(answer->count);
+    } catch (const Error& error) {  // the parent has used CUDA
+      std::string_view(error.what()).copy(answer->reason, sizeof answer->reason - 1);
+    }
     return 0;
   });
   if (const std::string failed = failures(outcomes); !failed.empty())

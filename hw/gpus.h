@@ -10,11 +10,11 @@ namespace plumb::hw {
 struct VisibleGpus {
   int32_t count = 0;
   int32_t together = 0;  // GPUs 0 .. together - 1 all reach each other's memory
-  std::string reason;    // why count is 0, or why they could not be counted
+  std::string reason;    // why count is 0, or why nobody knows who reaches whom (together is 1 then)
 };
 
-/// GPUs as a new process sees them; count 0 with the reason when there is none, or when this process has used
-/// CUDA already, which forked ones cannot after it. Throws Error(environment) when it cannot fork.
+/// GPUs as a forked process sees them. Once this process has used CUDA, forked ones cannot: reason says so.
+/// Throws Error(environment) when it cannot fork.
 VisibleGpus visible_gpus();
 
 }  // namespace plumb::hw

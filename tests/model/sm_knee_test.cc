@@ -78,13 +78,25 @@ TEST(SmKnee, OfTheSweepsOnTwoGpusIsPredictedToAStep) {
   }
 }
 
-TEST(SmKnee, APointWithoutSiblingsIsNoSweep) {
-  const auto experiments = read_experiments(PLUMB_SOURCE_DIR "/experiments/two_gpus.yaml");
-  // One token at 16 SMs only; two points of 128 tokens have no bend.
-  std::vector<CalibratedPoint> points(3);
-  points[0].label = experiments[0].label;
-  points[1].label = experiments[3].label;
-  points[2].label = experiments[4].label;
+TEST(SmKnee, PointsOfASweepDifferInTheirSmsOnly) {
+  std::vector<Experiment> experiments(5);
+  std::vector<CalibratedPoint> points(5);
+  const int32_t sms[] = {16, 4, 8, 4, 0};
+  for (size_t i = 0; i < 5; ++i) {
+    experiments[i].label = points[i].label = "call " + std::to_string(i);
+    experiments[i].program.num_sms = sms[i];
+    points[i].measured = points[i].after = {static_cast<double>(i) + 1};
+  }
+  experiments[3].shape.topk = 7;  // another call; the last has no SMs of its own
+  const std::vector<SmSweep> sweeps = sm_sweeps(experiments, points);
+  ASSERT_EQ(sweeps.size(), 1u);
+  EXPECT_EQ(sweeps[0].label, "call");
+  ASSERT_EQ(sweeps[0].measured.size(), 3u);
+  EXPECT_EQ(sweeps[0].measured[0].sms, 4);
+  EXPECT_EQ(sweeps[0].measured[2].sms, 16);
+  EXPECT_EQ(sweeps[0].measured[2].time.value, 1);
+  points.pop_back();
+  points.erase(points.begin());  // two points have no bend
   EXPECT_TRUE(sm_sweeps(experiments, points).empty());
 }
 
