@@ -82,6 +82,7 @@ class Runner {
   void check_bytes() const;
   void start_cold(int32_t value);
   void finish();
+  void count_once();
   template <class F>
   Seconds time(F call);
 
@@ -317,6 +318,19 @@ Seconds Runner::time(F call) {
   return {static_cast<double>(*middle) / 1e3};
 }
 
+/// One cold counted call of each, with counters of its own.
+void Runner::count_once() {
+  for (Buffer& buffer : buffers_) buffer.clear_counters();
+  start_cold(0);
+  if (dispatches_) dispatch(true);
+  if (combines_) {
+    run_experts();
+    start_cold(1);
+    combine(true);
+  }
+  finish();
+}
+
 std::vector<RankRecord> Runner::run() {
   prepare();
   RankRecord record{.sms = sms_, .has_fewer_sms = has_fewer_sms_};
@@ -332,18 +346,12 @@ std::vector<RankRecord> Runner::run() {
     record.counted_s[kCombineCall] = time([this] { combine(true); }).value;
   }
   check_bytes();
-  for (Buffer& buffer : buffers_) buffer.clear_counters();
-  start_cold(0);
-  if (dispatches_) dispatch(true);
-  if (combines_) {
-    run_experts();
-    start_cold(1);
-    combine(true);
-  }
-  finish();
-  check_bytes();
   std::vector<RankRecord> records(own(), record);
-  for (size_t i = 0; i < own(); ++i) records[i].counters = buffers_[i].counters();
+  for (size_t call = 0; call < kCountedCalls; ++call) {
+    count_once();
+    for (size_t i = 0; i < own(); ++i) records[i].counters[call] = buffers_[i].counters();
+  }
+  check_bytes();
   return records;
 }
 

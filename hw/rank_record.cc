@@ -57,14 +57,20 @@ int64_t first_begin(std::span<const Span> spans) {
   return std::ranges::min_element(spans, {}, &Span::begin_ns)->begin_ns;
 }
 
-/// Spans of one call over all ranks, times from `offset_ns` on; returns the last end.
-int64_t add_call(const Plan& plan, std::span<const RankRecord> by_rank, std::span<const Step> steps,
-                 StampClock clock, int64_t offset_ns, std::vector<Span>& spans) {
-  const auto ranks = static_cast<int32_t>(by_rank.size());
+/// What all ranks counted in one call, or one dispatch and one combine.
+struct Sample {
+  std::vector<kernels::Counters> by_rank;
+  std::vector<Span> spans;
+  int64_t end_ns = 0;
+};
+
+/// Adds spans of one call over all ranks, times from the sample's end on.
+void add_call(const Plan& plan, std::span<const Step> steps, StampClock clock, Sample& sample) {
+  const auto ranks = static_cast<int32_t>(sample.by_rank.size());
+  std::vector<Span>& spans = sample.spans;
   const size_t first = spans.size();
   for (Rank r = 0; r < ranks; ++r) {
-    std::vector<Span> found =
-        spans_of_rank(plan, {by_rank[static_cast<size_t>(r)].counters, r, ranks}, steps);
+    std::vector<Span> found = spans_of_rank(plan, {sample.by_rank[static_cast<size_t>(r)], r, ranks}, steps);
     if (clock == StampClock::per_rank && !found.empty()) {
       const int64_t start = first_begin(found);
       for (Span& span : found) span.begin_ns -= start, span.end_ns -= start;
@@ -72,15 +78,26 @@ int64_t add_call(const Plan& plan, std::span<const RankRecord> by_rank, std::spa
     spans.insert(spans.end(), found.begin(), found.end());
   }
   const auto added = std::span(spans).subspan(first);
-  if (added.empty()) return offset_ns;
-  const int64_t start = first_begin(added);
-  int64_t last = offset_ns;
+  if (added.empty()) return;
+  const int64_t shift = sample.end_ns - first_begin(added);
   for (Span& span : added) {
-    span.begin_ns += offset_ns - start;
-    span.end_ns += offset_ns - start;
-    last = std::max(last, span.end_ns);
+    span.begin_ns += shift;
+    span.end_ns += shift;
+    sample.end_ns = std::max(sample.end_ns, span.end_ns);
   }
-  return last;
+}
+
+/// The sample of lower median length.
+Sample median_sample(const Plan& plan, std::span<const RankRecord> by_rank, StampClock clock) {
+  std::vector<Sample> samples(kCountedCalls);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    for (const RankRecord& record : by_rank) samples[i].by_rank.push_back(record.counters[i]);
+    add_call(plan, kDispatchSteps, clock, samples[i]);
+    add_call(plan, kCombineSteps, clock, samples[i]);
+  }
+  const auto middle = samples.begin() + (kCountedCalls - 1) / 2;
+  std::ranges::nth_element(samples, middle, {}, &Sample::end_ns);
+  return std::move(*middle);
 }
 
 }  // namespace
@@ -97,12 +114,10 @@ KernelRunResult join_records(const Plan& plan, std::span<const RankRecord> by_ra
     result.total = result.total + Seconds{total};
     result.counted = result.counted + Seconds{counted};
   }
-  std::vector<kernels::Counters> counters;
-  for (const RankRecord& record : by_rank) counters.push_back(record.counters);
-  const int64_t end = add_call(plan, by_rank, kDispatchSteps, clock, 0, result.spans);
-  add_call(plan, by_rank, kCombineSteps, clock, end, result.spans);
-  result.ledger = measured_ledger(plan, counters);
-  result.waits = measured_waits(counters);
+  const Sample sample = median_sample(plan, by_rank, clock);
+  result.spans = sample.spans;
+  result.ledger = measured_ledger(plan, sample.by_rank);
+  result.waits = measured_waits(sample.by_rank);
   result.sms = by_rank.front().sms;
   result.has_fewer_sms = by_rank.front().has_fewer_sms != 0;
   return result;

@@ -16,18 +16,21 @@ namespace plumb::hw {
 /// Index of a call in the arrays of a record.
 enum Call : size_t { kDispatchCall, kCombineCall, kCalls };
 
+/// Further counted calls of which the one of median length is told: in any of them a rank may be late.
+inline constexpr size_t kCountedCalls = 5;
+
 struct RankRecord {
   std::array<double, kCalls> total_s{};    // median event time of each call; 0 = not made
   std::array<double, kCalls> counted_s{};  // the same of counted calls
   int32_t sms = 0;
-  int32_t has_fewer_sms = 0;     // than the program asks for
-  kernels::Counters counters{};  // of one more counted call of each
+  int32_t has_fewer_sms = 0;                                // than the program asks for
+  std::array<kernels::Counters, kCountedCalls> counters{};  // of these, all calls of a round trip in one
 };
 
 struct KernelRunResult {
   Seconds total{};             // of the slowest rank; of a round trip the sum of both calls
   Seconds counted{};           // the same of counted calls: what ledger, stamps and waits cost
-  std::vector<Span> spans;     // of one counted call, t = 0 at the first stamp
+  std::vector<Span> spans;     // of the counted call of median length, t = 0 at the first stamp
   Ledger ledger;               // of that call
   std::vector<Wait> waits;     // likewise
   int32_t sms = 0;             // of each rank

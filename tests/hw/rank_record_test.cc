@@ -17,9 +17,9 @@ Plan two_rank_plan() {
   return plan;
 }
 
-void stamp(RankRecord& record, Step step, uint64_t begin_ns, uint64_t end_ns) {
-  record.counters.begin_ns[static_cast<size_t>(step)] = begin_ns;
-  record.counters.end_ns[static_cast<size_t>(step)] = end_ns;
+void stamp(kernels::Counters& counters, Step step, uint64_t begin_ns, uint64_t end_ns) {
+  counters.begin_ns[static_cast<size_t>(step)] = begin_ns;
+  counters.end_ns[static_cast<size_t>(step)] = end_ns;
 }
 
 /// Rank 1 runs the same steps, its clock ahead by `ahead_ns`, combine 5 ns longer.
@@ -29,15 +29,17 @@ std::vector<RankRecord> records(uint64_t ahead_ns) {
     RankRecord& record = by_rank[r];
     const uint64_t t = 1000 + r * ahead_ns;
     record.sms = 7;
-    stamp(record, Step::notify, t, t + 10);
-    stamp(record, Step::dispatch, t + 10, t + 30);
-    stamp(record, Step::flush, t + 40, t + 50);
-    stamp(record, Step::combine_reduce, t + 90, t + 100 + 5 * r);
-    record.counters.messages[static_cast<size_t>(Step::dispatch)][1 - r] = 3;
-    record.counters.bytes[static_cast<size_t>(Step::dispatch)][1 - r] = 300;
-    record.counters.messages[static_cast<size_t>(Step::combine_up)][1 - r] = 2;
-    record.counters.bytes[static_cast<size_t>(Step::combine_up)][1 - r] = 200 + r;
-    record.counters.waited_ns[static_cast<size_t>(Step::flush)][1 - r] = 20 + r;
+    kernels::Counters& counters = record.counters[0];
+    stamp(counters, Step::notify, t, t + 10);
+    stamp(counters, Step::dispatch, t + 10, t + 30);
+    stamp(counters, Step::flush, t + 40, t + 50);
+    stamp(counters, Step::combine_reduce, t + 90, t + 100 + 5 * r);
+    counters.messages[static_cast<size_t>(Step::dispatch)][1 - r] = 3;
+    counters.bytes[static_cast<size_t>(Step::dispatch)][1 - r] = 300;
+    counters.messages[static_cast<size_t>(Step::combine_up)][1 - r] = 2;
+    counters.bytes[static_cast<size_t>(Step::combine_up)][1 - r] = 200 + r;
+    counters.waited_ns[static_cast<size_t>(Step::flush)][1 - r] = 20 + r;
+    record.counters.fill(counters);
   }
   by_rank[0].total_s = {5e-6, 4e-6};
   by_rank[1].total_s = {3e-6, 6e-6};
@@ -73,6 +75,19 @@ TEST(RankRecord, RanksWithClocksOfTheirOwnStartTogether) {
   EXPECT_NE(join_records(plan, records(1'000'000), StampClock::shared).spans, shared.spans);
 }
 
+TEST(RankRecord, TheCountedCallOfMedianLengthIsTold) {
+  const Plan plan = two_rank_plan();
+  const KernelRunResult usual = join_records(plan, records(0), StampClock::per_rank);
+  std::vector<RankRecord> late = records(0);
+  for (const size_t call : {0, 3}) {  // rank 0 waits 90 us for rank 1 in two of five
+    stamp(late[0].counters[call], Step::flush, 1040, 91'000);
+    late[0].counters[call].waited_ns[static_cast<size_t>(Step::flush)][1] = 90'000;
+  }
+  const KernelRunResult told = join_records(plan, late, StampClock::per_rank);
+  EXPECT_EQ(told.spans, usual.spans);
+  EXPECT_EQ(told.waits, usual.waits);
+}
+
 TEST(RankRecord, LedgerAndWaitsNameTheirRanks) {
   const Plan plan = two_rank_plan();
   const KernelRunResult result = join_records(plan, records(0), StampClock::per_rank);
@@ -88,7 +103,7 @@ TEST(VisibleGpus, AreCountedInAProcessOfTheirOwnOrTheReasonIsGiven) {
   const VisibleGpus gpus = visible_gpus();
   EXPECT_LE(gpus.together, gpus.count);
   EXPECT_EQ(gpus.together > 0, gpus.count > 0);
-  if (gpus.count == 0) EXPECT_FALSE(gpus.reason.empty());
+  EXPECT_TRUE(gpus.count > 0 || !gpus.reason.empty());
 }
 
 }  // namespace
