@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/model/host_case.h"
+
 namespace plumb::hw {
 namespace {
 
@@ -127,6 +129,35 @@ TEST(StreamChunks, AnEdgeAlongWhichNoRowIsReadIsAnArrival) {
   StreamChunks streams(relay.plan());
   streams.add(pieces(0, {0, 1, 2}));
   EXPECT_EQ(streams.add(pieces(1, {10, 11})).needs, (Needs{kWholeOp, kWholeOp}));
+}
+
+/// Two nodes of four ranks, 200 tokens each: what a forwarder hands on, it need not have whole.
+TEST(StreamChunks, HybridDispatchForwardsFromTheFirstChunkOn) {
+  plumb::test::HostCase c;
+  c.shape = uniform_shape(8, 32, 4, 200, 512);
+  plumb::test::Dice dice(5);
+  c.table = plumb::test::random_table(c.shape, 10, dice);
+  c.scaleup = 4;
+  c.program.mode = Mode::hybrid;
+  const Plan plan = c.plan();
+  StreamChunks streams(plan);
+  int32_t followers = 0;
+  for (const Op& op : plan.ops()) {
+    const Phase& phase = plan.phases()[op.phase];
+    OpPieces rows;
+    if (phase.to != kNoRegion && (op.kind == OpKind::put || op.kind == OpKind::copy))
+      for (const Item& item : plan.items(op)) {
+        if (item.src_slot != kNone) rows.reads.push_back({phase.from, item.src_slot});
+        rows.add(item.dst_slot);
+      }
+    const OpChunks chunks = streams.add(rows);
+    if (chunks.streams.empty()) continue;
+    ++followers;
+    EXPECT_GT(chunks.chunks, 1) << phase.name;
+    for (size_t s = 0; s < chunks.streams.size(); ++s) EXPECT_NE(chunks.needs[s], kWholeOp) << phase.name;
+  }
+  // A rank sends over its rail and forwards to its four ranks.
+  EXPECT_EQ(followers, 8 + 8 * 4);
 }
 
 TEST(StreamChunks, OpsWithoutStreamsOrWithoutChunkRowsAreOneChunk) {
