@@ -155,14 +155,15 @@ void PlanPlayer::start(Network& network) {
 }
 
 void PlanPlayer::schedule(Ps at, Action action, int32_t a, int32_t b) {
-  agenda_.push({.at = at, .order = entries_++, .action = action, .a = a, .b = b});
-  network_->call_at(at, 0);
+  const uint32_t timer = agenda_.add();
+  agenda_[timer] = {.action = action, .a = a, .b = b};
+  network_->call_at(at, timer);
 }
 
-void PlanPlayer::on_timer(uint32_t, Ps at) {
+void PlanPlayer::on_timer(uint32_t timer, Ps at) {
   now_ = at;
-  const Entry entry = agenda_.top();
-  agenda_.pop();
+  const Entry entry = agenda_[timer];
+  agenda_.remove(timer);
   switch (entry.action) {
     case Action::open_gate: {
       const size_t gate = static_cast<size_t>(entry.a) * ranks_ + static_cast<size_t>(entry.b);

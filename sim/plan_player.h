@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <queue>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "sim/network.h"
 #include "sim/path_latency.h"
 #include "sim/plan_records.h"
+#include "sim/pool.h"
 
 namespace plumb::sim {
 
@@ -131,8 +131,7 @@ class PlanPlayer final : public Traffic {
   std::vector<double> speeds_;                 // [ranks]
   std::vector<Ps> dead_since_;                 // [ranks], kNever
   std::vector<Ps> computed_;                   // [ranks]
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda_;
-  uint64_t entries_ = 0;
+  Pool<Entry> agenda_;                         // by number of the network's timer
 
   std::vector<PhaseUse> uses_;  // [phases][ranks]
   std::vector<Ps> last_from_;   // [destinations][sources], up to 1024 ranks

@@ -76,13 +76,12 @@ enum class Action : uint8_t {
   end_compute,
   rank_event
 };
+/// What is to be done at a date.
 struct Entry {
-  Ps at = 0;
-  uint64_t order = 0;
   Action action{};
   int32_t a = 0;
   int32_t b = 0;
-  bool operator>(const Entry& o) const { return at != o.at ? at > o.at : order > o.order; }
+  uint32_t next = kNil;
 };
 
 }  // namespace plumb::sim

@@ -281,6 +281,7 @@ Trace SimExecutor::run(const Plan& plan) {
   report_.timeline = sampler.finish(report_.links, report_.end);
   report_.waits = player.waits();
   report_.memory_bytes = network->memory_bytes();
+  if (player.is_done()) network.reset();  // it and the ledger are the largest things of a large run
   for (LinkUse& use : report_.links) {
     const double rate = fabric.links()[static_cast<size_t>(use.link)].rate.value;
     use.utilisation =

@@ -1,6 +1,7 @@
 // Virtual lanes in the network: shares, priority, isolation of victims, head-of-line blocking.
 #include <gtest/gtest.h>
 
+#include "sim/credit_lists.h"
 #include "sim/packet_network.h"
 #include "tests/sim/fabrics.h"
 #include "tests/sim/script.h"
@@ -143,6 +144,25 @@ TEST(LanesInNetwork, LevelWithoutLaneIsRefused) {
   Script traffic;
   const Fabric fabric = star(2);
   EXPECT_THROW(PacketNetwork(fabric, settings, traffic), Error);
+}
+
+TEST(CreditLists, ComeByDateInWhateverOrderTheyWereGiven) {
+  CreditLists lists;
+  Lane lane;
+  EXPECT_TRUE(lists.add(lane, 500, 1));
+  EXPECT_FALSE(lists.add(lane, 700, 2));
+  EXPECT_FALSE(lists.add(lane, 600, 4));  // between the two
+  EXPECT_FALSE(lists.add(lane, 500, 8));  // with the first, after it
+  EXPECT_TRUE(lists.add(lane, 400, 16));  // before all
+  EXPECT_EQ(lists.next_time(lane), 400);
+  EXPECT_EQ(lists.collect(lane, 399), 0);
+  EXPECT_EQ(lists.collect(lane, 500), 16 + 1 + 8);
+  EXPECT_EQ(lists.next_time(lane), 600);
+  EXPECT_TRUE(lists.add(lane, 550, 32));  // before what is left
+  EXPECT_EQ(lists.collect(lane, 650), 32 + 4);
+  EXPECT_EQ(lists.collect(lane, 700), 2);
+  EXPECT_TRUE(lists.is_empty(lane));
+  EXPECT_TRUE(lists.add(lane, 800, 1));
 }
 
 }  // namespace
