@@ -39,18 +39,17 @@ void PlanPlayer::prepare_engines() {
 }
 
 /// Fixed times were fitted with the latency of paths in them that are not on `fill_links`; here the network
-/// adds it.
+/// adds it: once for each hop of a chain of streams.
 void PlanPlayer::leave_out_hidden_latency(const detail::PlanWork& work) {
   for (size_t i = 0; i < pipelines_.size(); ++i) {
-    double hidden = 0;
+    std::vector<double> hidden(pipelines_[i].size());
     for (const Link link : {Link::scale_up, Link::scale_out}) {
       if (std::count(costs_.fill_links.begin(), costs_.fill_links.end(), link) > 0) continue;
-      double longest = 0;
-      for (const PhaseId p : pipelines_[i])
-        longest = std::max(longest, work.longest_latency[p][detail::network_index(link)]);
-      hidden += longest;
+      for (size_t p = 0; p < hidden.size(); ++p)
+        hidden[p] =
+            std::max(hidden[p], work.longest_latency[pipelines_[i][p]][detail::network_index(link)]);
     }
-    starts_[i].wait = std::max(0.0, starts_[i].wait - hidden);
+    starts_[i].wait = std::max(0.0, starts_[i].wait - detail::longest_chain(work, pipelines_[i], hidden));
   }
 }
 

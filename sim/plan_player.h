@@ -59,6 +59,7 @@ class PlanPlayer final : public Traffic {
 
   // plan_player.cc
   void prepare_ops();
+  bool is_free_signal(OpId id, OpId before) const;
   void link_dependents();
   void stagger(std::span<uint32_t> edges) const;
   void mark_signals();
