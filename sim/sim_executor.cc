@@ -219,6 +219,9 @@ PacketSettings packet_settings(const Machine& machine, const SimOptions& options
     network.injection.queue_pairs = options.queue_pairs;
   }
   if (!is_ub) s.networks[0].round_trips = kNvlinkRoundTrips;
+  const bool has_switches = std::holds_alternative<SwitchedDomain>(machine.scale_up.topology);
+  if (s.networks[0].policy == RoutePolicy::even && (is_ub || !has_switches))
+    s.networks[0].policy = RoutePolicy::adaptive;
   for (const Op& op : plan.ops()) s.num_classes = std::max<int32_t>(s.num_classes, op.traffic_class + 1);
   s.lanes = options.lanes ? *options.lanes : machine.lanes ? *machine.lanes : single_lane();
   s.input_queues = options.input_queues;
