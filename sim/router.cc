@@ -12,6 +12,8 @@ namespace plumb::sim {
 
 namespace {
 
+constexpr uint32_t kEvenSlack = 4;  // packets; with 1 some of 18 NVSwitches idle beside few destinations
+
 RoutePolicy effective_policy(const PacketSettings& settings, size_t network, size_t level) {
   const RoutePolicy policy = settings.networks[network].policy;
   const bool adapts = policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow &&
@@ -48,7 +50,7 @@ Router::Router(const Fabric& fabric, const ChannelGraph& graph, const PacketSett
       policies_[n][level] = effective_policy(settings, n, level);
     const RoutePolicy policy = settings.networks[n].policy;
     if (policy == RoutePolicy::by_destination) orders_[n] = destination_order(graph, tables_[n]);
-    if (policy == RoutePolicy::even) evens_[n] = EvenSplit(graph, tables_[n]);
+    if (policy == RoutePolicy::even) evens_[n] = EvenSplit(graph, tables_[n], kEvenSlack * uint32_t(settings.networks[n].mtu_bytes));
     may_detour_ |= policy == RoutePolicy::valiant || policy == RoutePolicy::ugal;
   }
   random_ = Random(settings.seed, RandomStream::network).next() | 1;
@@ -69,8 +71,7 @@ uint32_t Router::random_below(uint32_t bound) {
 
 bool Router::is_fixed(size_t network, uint8_t traffic_class) const {
   const RoutePolicy policy = policies_[network][traffic_class];
-  return policy == RoutePolicy::by_destination || policy == RoutePolicy::by_flow ||
-         policy == RoutePolicy::even;
+  return policy == RoutePolicy::by_destination || policy == RoutePolicy::by_flow;
 }
 
 Channel Router::choose(std::span<const Channel> candidates, const Packet& p, const Message& message,
@@ -85,7 +86,7 @@ Channel Router::choose(std::span<const Channel> candidates, const Packet& p, con
       return candidates[random_below(count)];
     case RoutePolicy::even:
       if (graph_.is_endpoint(at) && !any_down_)
-        return evens_[p.flags & kScaleOut].least(candidates, at, p.target);
+        return evens_[p.flags & kScaleOut].least(candidates, this->candidates(p, at), at, p.target);
       break;
     case RoutePolicy::adaptive:
     case RoutePolicy::valiant:
