@@ -31,8 +31,8 @@ struct Gpu {
 
 /// What packets of a network carry and need beside payload. 0 = the file does not say.
 struct PacketForm {
-  Sourced<int64_t> header_bytes;       // of the first or only packet of a message
-  Sourced<int64_t> next_header_bytes;  // of its other packets
+  Sourced<int64_t> header_bytes;        // of the first or only packet of a message
+  Sourced<int64_t> next_header_bytes;   // of its other packets
   Sourced<int64_t> buffer_round_trips;  // of credits that a lane's buffer holds at least, at the link's rate
 };
 

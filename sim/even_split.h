@@ -15,8 +15,8 @@ namespace plumb::sim {
 class EvenSplit {
  public:
   EvenSplit() = default;
-  /// `table` is that of the network whose packets are split. `slack`: bytes that a link of a pair may be ahead
-  /// of another, so that a link which is free need not wait for one that is not.
+  /// `table` is that of the network whose packets are split. `slack`: bytes that a link of a pair may be
+  /// ahead of another, so that a link which is free need not wait for one that is not.
   EvenSplit(const ChannelGraph& graph, const RouteTable& table, uint32_t slack)
       : graph_(&graph), slack_(slack) {
     const auto ranks = static_cast<size_t>(graph.ranks());
@@ -67,8 +67,8 @@ class EvenSplit {
 
   const ChannelGraph* graph_ = nullptr;
   uint32_t slack_ = 0;
-  size_t links_ = 1;             // most that leave a rank
-  size_t domain_ = 0;            // ranks that one rank reaches
+  size_t links_ = 1;            // most that leave a rank
+  size_t domain_ = 0;           // ranks that one rank reaches
   std::vector<uint32_t> sent_;  // [ranks][domain][links] bytes, modulo 2^32
 };
 

@@ -48,8 +48,7 @@ void PlanPlayer::leave_out_hidden_latency(const detail::PlanWork& work) {
     for (const Link link : {Link::scale_up, Link::scale_out}) {
       if (std::count(costs_.fill_links.begin(), costs_.fill_links.end(), link) > 0) continue;
       for (size_t p = 0; p < hidden.size(); ++p)
-        hidden[p] =
-            std::max(hidden[p], work.longest_latency[pipelines_[i][p]][detail::network_index(link)]);
+        hidden[p] = std::max(hidden[p], work.longest_latency[pipelines_[i][p]][detail::network_index(link)]);
     }
     starts_[i].wait = std::max(0.0, starts_[i].wait - detail::longest_chain(work, pipelines_[i], hidden));
   }

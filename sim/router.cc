@@ -16,8 +16,8 @@ constexpr uint32_t kEvenSlack = 4;  // packets; with 1 some of 18 NVSwitches idl
 
 RoutePolicy effective_policy(const PacketSettings& settings, size_t network, size_t level) {
   const RoutePolicy policy = settings.networks[network].policy;
-  const bool adapts = policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow &&
-                      policy != RoutePolicy::even;
+  const bool adapts =
+      policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow && policy != RoutePolicy::even;
   return adapts && !settings.lanes.adaptive[level] ? RoutePolicy::by_flow : policy;
 }
 
@@ -50,7 +50,8 @@ Router::Router(const Fabric& fabric, const ChannelGraph& graph, const PacketSett
       policies_[n][level] = effective_policy(settings, n, level);
     const RoutePolicy policy = settings.networks[n].policy;
     if (policy == RoutePolicy::by_destination) orders_[n] = destination_order(graph, tables_[n]);
-    if (policy == RoutePolicy::even) evens_[n] = EvenSplit(graph, tables_[n], kEvenSlack * uint32_t(settings.networks[n].mtu_bytes));
+    if (policy == RoutePolicy::even)
+      evens_[n] = EvenSplit(graph, tables_[n], kEvenSlack * uint32_t(settings.networks[n].mtu_bytes));
     may_detour_ |= policy == RoutePolicy::valiant || policy == RoutePolicy::ugal;
   }
   random_ = Random(settings.seed, RandomStream::network).next() | 1;

@@ -35,8 +35,8 @@ class Router {
   std::span<const Channel> candidates(const Packet& p, Vertex at) const {
     return tables_[p.flags & kScaleOut].candidates(at, p.target);
   }
-  /// Takes one of several candidates. `message`: the packet's, for hashes. kNil: none of these now (`even`, at
-  /// a source).
+  /// Takes one of several candidates. `message`: the packet's, for hashes. kNil: none of these now (`even`,
+  /// at a source).
   Channel choose(std::span<const Channel> candidates, const Packet& p, const Message& message, Vertex at);
   /// Whether all packets of a flow take one way.
   bool is_fixed(size_t network, uint8_t traffic_class) const;

@@ -14,6 +14,14 @@
 namespace plumb::sim {
 namespace {
 
+/// Low-latency kernels have a queue pair for each expert, all of them at work at once.
+int32_t messages_at_once(const Program& program, Link network, const SimOptions& options) {
+  const bool is_low_latency =
+      program.kind == ProgramKind::low_latency_dispatch || program.kind == ProgramKind::low_latency_combine;
+  return is_low_latency && network == Link::scale_out ? std::max(options.queue_pairs, program.num_qps)
+                                                      : options.queue_pairs;
+}
+
 Lanes single_lane() {
   Lanes lanes;
   lanes.low.push_back({.lane = 0, .weight = 64});
@@ -191,12 +199,13 @@ PacketSettings packet_settings(const Machine& machine, const SimOptions& options
   for (size_t n = 0; n < 2; ++n) {
     NetworkSettings& network = s.networks[n];
     network.mtu_bytes = static_cast<int32_t>(packet);
-    const PacketForm form = machine.packet_form(n == 0 ? Link::scale_up : Link::scale_out);
+    const Link link = n == 0 ? Link::scale_up : Link::scale_out;
+    const PacketForm form = machine.packet_form(link);
     network.first_header_bytes = static_cast<int32_t>(form.header_bytes.value);
     network.next_header_bytes = static_cast<int32_t>(form.next_header_bytes.value);
     network.round_trips = static_cast<double>(form.buffer_round_trips.value);
     network.policy = options.routing[n];
-    network.injection.queue_pairs = options.queue_pairs;
+    network.injection.queue_pairs = messages_at_once(plan.program(), link, options);
   }
   const bool is_switched = std::holds_alternative<SwitchedDomain>(machine.scale_up.topology);
   if (s.networks[0].policy == RoutePolicy::even && (machine.is_unified_bus() || !is_switched))
