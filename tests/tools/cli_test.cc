@@ -128,6 +128,21 @@ TEST_F(Cli, SweepRunsTheProductOfItsLists) {
   EXPECT_NE(out["points"][0]["digest"], out["points"][5]["digest"]);
 }
 
+TEST_F(Cli, RunTakesThePointsThatAPatternNames) {
+  const std::string run = "run " + experiment("sweep: {program.num_sms: [4, 8], shape.topk: [1, 2, 3]}\n") +
+                          " --on analytic --json";
+  const Json all = json(run), some = json(run + " --only '*topk=2'");
+  ASSERT_EQ(some["points"].size(), 2u);
+  EXPECT_EQ(some["points"][0], all["points"][1]);
+  EXPECT_EQ(some["points"][1], all["points"][4]);
+  const Output none = plumb(run + " --only '*topk=4'");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.errors.find("has no such point; its 6 points go from 'program.num_sms=4 shape.topk=1' to "
+                             "'program.num_sms=8 shape.topk=3'"),
+            std::string::npos)
+      << none.errors;
+}
+
 TEST_F(Cli, PlanTakesOnePointOfASweep) {
   const std::string path = experiment("sweep: {shape.topk: [1, 2]}\n");
   const Json run = json("run " + path + " --on analytic --json");
