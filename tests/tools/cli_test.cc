@@ -23,6 +23,43 @@ TEST_F(Cli, ProbeWithoutAGpuSaysWhyBeforeItWrites) {
   EXPECT_EQ(plumb("probe --seconds 0").exit_code, 2);
 }
 
+/// Four points of experiments/two_gpus.yaml and their committed traces.
+TEST_F(Cli, CalibratePrintsTheKneesOfSweepsOfSms) {
+  const std::string text =
+      "schema: plumb.experiment/1\nname: two_gpus\n"
+      "machine: {file: " PLUMB_SOURCE_DIR "/topologies/h200x2.yaml, costs: " PLUMB_SOURCE_DIR
+      "/topologies/costs/plumb_nvlink_form.yaml}\n"
+      "program: {kind: dispatch, mode: direct, placement: direct}\n"
+      "shape: {ranks: 2, experts: 256, topk: 8, hidden: 7168, tokens_per_rank: 128, dtype: fp8}\n"
+      "routing: {kind: uniform, seed: 1}\nrun: {on: [analytic]}\npoints:\n";
+  std::string points;
+  std::string traces;
+  const int sms[] = {4, 8, 12, 16};
+  for (int i = 0; i < 4; ++i) {
+    points += "  - {name: 128 tokens " + std::to_string(sms[i]) +
+              " SMs, program.num_sms: " + std::to_string(sms[i]) + "}\n";
+    traces += " experiments/results/two_gpus/traces/point" + std::to_string(3 + i) + "-cuda.csv";
+  }
+  const std::string file = write("sweep.yaml", text + points);
+  const std::string command =
+      "calibrate " + file + " --fit fixed.0.time -o " + (folder_ / "fit.yaml").string() + " --knee ";
+  const Output out = plumb(command + "15 --trace" + traces);
+  EXPECT_EQ(out.exit_code, 0) << out.errors;
+  EXPECT_NE(out.text.find("knees of sweeps"), std::string::npos) << out.text;
+  EXPECT_NE(out.text.find(" of 1 sweeps (15.00 % above the best time)"), std::string::npos) << out.text;
+  const Json report = json(command + "15 --json --trace" + traces);
+  ASSERT_EQ(report["knees"].size(), 1u);
+  EXPECT_EQ(report["knees"][0]["sweep"], "128 tokens");
+  EXPECT_EQ(report["knees"][0]["points"], 4);
+  for (const char* knee : {"measured_sms", "predicted_sms"}) {
+    EXPECT_GE(report["knees"][0][knee], 4);
+    EXPECT_LE(report["knees"][0][knee], 16);
+  }
+  const Output wrong = plumb(command + "101 --trace" + traces);
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.errors.find("--knee is 101; allowed: 0 .. 100"), std::string::npos) << wrong.errors;
+}
+
 TEST_F(Cli, HelpOfEveryCommandShowsAnExample) {
   for (const std::string command : {"check", "plan", "run", "compare", "calibrate", "sms", "buffers", "topo",
                                     "probe", "trace", "validate"}) {
