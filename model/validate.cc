@@ -147,6 +147,8 @@ class Runner {
                                rule.gate_groups, rule.gate_group_topk, grouping.scaleup);
     out.load = &load(out, rule, grouping);
     out.program = program_of(row, rule, grouping);
+    if (rule.program == "low_latency")
+      out.program.num_qps = out.shape.experts;  // one for each local expert, to each rank
     return out;
   }
 

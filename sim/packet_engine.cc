@@ -99,8 +99,10 @@ void PacketEngine::choose_hop_classes() {
 }
 
 int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
+  // Each cable of a link ends in a port of its own.
   int64_t bytes =
-      settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer;
+      fabric_.links()[static_cast<size_t>(channel.links[0])].cables *
+      (settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer);
   const double rate = channel.rate.value * 1e-12;  // bytes per ps
   if (settings_.fit_buffers) {
     const NetworkSettings& network = settings_.network(channel.network);

@@ -50,7 +50,8 @@ struct Ring {
 };
 struct EngineState {
   OpId current = kEnd;
-  PhaseId turn = 0;  // the phase served last
+  uint16_t turn = 0;    // the pipeline served last
+  uint32_t served = 0;  // chunks
   bool is_idle = true;
   Ps free_at = 0;  // as a second stage behind another engine
   Ps worked = 0;

@@ -64,6 +64,33 @@ TEST(LanesInNetwork, WeightsShareALinkExactly) {
   EXPECT_NEAR(rate.at(2), 0.25 * payload, 0.01 * payload);
 }
 
+TEST(LanesInNetwork, EachCableOfALinkHasABufferOfItsOwn) {
+  // Eight senders to one receiver behind a link of four cables: what waits there fills the input buffers of
+  // all four ports, less what holds no whole packet.
+  FabricBuilder b;
+  for (Rank r = 0; r < 9; ++r) add_gpu(b, r);
+  const NodeId near = add_switch(b, 1, "near"), far = add_switch(b, 1, "far");
+  for (Rank r = 0; r < 8; ++r) b.add_cable(r, near, cable({}));
+  b.add_cable(8, far, cable({}));
+  FabricLink four = cable({.rate = gigabytes_per_second(200)});
+  four.cables = 4;
+  b.add_cable(near, far, four);
+  const Fabric fabric = std::move(b).finish();
+  Script traffic;
+  for (Rank r = 0; r < 8; ++r) traffic.add({.src = r, .dst = 8, .bytes = 1 << 20});
+  PacketSettings settings = packet_settings();
+  settings.fit_buffers = false;
+  settings.lanes.buffer.value = Bytes{16384};
+  PacketNetwork network(fabric, settings, traffic);
+  network.wake_all();
+  network.run();
+  int64_t peak = 0;
+  for (const LaneUse& use : network.lane_use())
+    if (fabric.links()[size_t(use.link)].cables == 4) peak = std::max(peak, use.peak_buffer);
+  EXPECT_GT(peak, 4 * 16384 - 4224);
+  EXPECT_LE(peak, 4 * 16384);
+}
+
 TEST(LanesInNetwork, HighPriorityLaneTakesWhatItWants) {
   PacketSettings settings = two_lanes();
   settings.lanes.high = {{1, 64}};
