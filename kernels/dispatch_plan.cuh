@@ -172,7 +172,8 @@ struct NumberedTokens {
 __device__ __forceinline__ NumberedTokens numbered_tokens(const auto& p, int32_t begin, int32_t end,
                                                           int32_t warp) {
   const int32_t warps = numbering_warps(p, end - begin);
-  const int32_t share = (end - begin + warps - 1) / warps;
+  int32_t share = (end - begin + warps - 1) / warps;
+  if (p.grouped && share > 32) share = (share + 31) / 32 * 32;  // whole groups
   const auto begin_of = [&](int32_t w) { return begin + w * share < end ? begin + w * share : end; };
   return {begin_of(warp), begin_of(warp + 1)};
 }
@@ -220,7 +221,7 @@ static __device__ void number_slots(const auto& p, const DispatchShared& s, int3
   }
 }
 
-constexpr int32_t kCountsAtOnce = 5;  // polls of a thread under way
+constexpr int32_t kCountsAtOnce = 6;  // polls of a thread under way
 
 /// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
 /// A thread takes one bin of every `groups`-th block.

@@ -18,29 +18,30 @@ __device__ __forceinline__ int64_t warp_sum_up(int64_t value) {
 
 constexpr int32_t kExpertsAtOnce = 4;  // of a lane
 
-constexpr int32_t kSourcesAtOnce = 2;
-
-/// Rows of experts local, local + 32, ... of this rank from all sources.
+/// Rows of experts local, local + 32, ... of this rank from all sources. The loads are all under way at once;
+/// they are repeated until all words are of this call.
 static __device__ void load_expert_counts(const auto& p, uint64_t call, int32_t local,
                                           int64_t (&counts)[kExpertsAtOnce]) {
   const Context& c = p.context;
+  const uint32_t tag = static_cast<uint32_t>(call);
+  const uint64_t begin_ns = ptx::global_timer();
+  for (uint32_t polls = 1;; ++polls) {
+    int32_t missing = kNone;
 #pragma unroll
-  for (int64_t& count : counts) count = 0;
-  for (int32_t first = 0; first < c.ranks; first += kSourcesAtOnce) {
-    const uint64_t* words = count_words(c, c.rank, call, first) + c.rank * (1 + c.local_experts) + 1 + local;
-    const int64_t per_source = int64_t{c.ranks} * (1 + c.local_experts);
-    uint32_t found[kSourcesAtOnce * kExpertsAtOnce];
-    wait_counts(
-        c,
-        [&](int32_t k) {
-          const int32_t expert = k % kExpertsAtOnce * 32;
-          const int32_t src = k / kExpertsAtOnce;
-          return first + src < c.ranks && local + expert < c.local_experts ? words + src * per_source + expert
-                                                                           : nullptr;
-        },
-        [&](int32_t k) { return first + k / kExpertsAtOnce; }, Step::counts, call, found);
+    for (int64_t& count : counts) count = 0;
+#pragma unroll 2
+    for (int32_t src = 0; src < c.ranks; ++src) {
+      const uint64_t* words = count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts) + 1 + local;
 #pragma unroll
-    for (int32_t k = 0; k < kSourcesAtOnce * kExpertsAtOnce; ++k) counts[k % kExpertsAtOnce] += found[k];
+      for (int32_t i = 0; i < kExpertsAtOnce; ++i) {
+        if (local + 32 * i >= c.local_experts) continue;
+        const uint64_t word = ptx::load_relaxed_sys(words + 32 * i);
+        counts[i] += static_cast<uint32_t>(word);
+        if (static_cast<uint32_t>(word >> 32) != tag) missing = src;
+      }
+    }
+    if (missing == kNone) return;
+    if (polls % kPollsPerClock == 0 && gives_up(c, Step::counts, missing, begin_ns, tag, 0)) return;
   }
 }
 
