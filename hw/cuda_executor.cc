@@ -1,4 +1,4 @@
-// Chooses kernels or interpreter, lets the host check them, and makes the trace.
+// Chooses world, and kernels or interpreter, lets the host check them, and makes the trace.
 #include "hw/cuda_executor.h"
 
 #include <cuda_runtime_api.h>
@@ -66,9 +66,15 @@ void check_memory(const Plan& plan, const HostMemory& expected, const HostMemory
 
 CudaExecutor::CudaExecutor(const HostInput& input, const CudaOptions& options)
     : shape_(input.shape), expert_(input.expert), host_options_(input.options), options_(options) {
-  std::string_view reason;
-  if (device_count(&reason) == 0) throw Error(ErrorKind::environment, fmt::format("no GPU: {}", reason));
   if (options_.repeat < 1) fail_usage("{} repetitions; allowed: 1 or more", options_.repeat);
+  if (options_.world == WorldChoice::local) {
+    std::string_view reason;
+    gpus_.count = device_count(&reason);
+    gpus_.reason = reason;
+  } else {
+    gpus_ = visible_gpus();
+  }
+  if (gpus_.count == 0) throw Error(ErrorKind::environment, fmt::format("no GPU: {}", gpus_.reason));
   window_ = std::make_unique<HostExecutor>(input);
   if (host_options_.window_bytes == 0) return;
   HostInput whole = input;
@@ -91,24 +97,55 @@ bool CudaExecutor::is_checked(const Plan& plan) const {
   return bytes <= kCheckedBytes;
 }
 
+/// "" when the kernels run with a GPU for each rank.
+std::string CudaExecutor::why_not_nvlink(const Plan& plan) const {
+  if (const std::string reason = why_interpreted(plan, shape_, kernels::kMaxRanks); !reason.empty())
+    return reason;
+  if (!options_.nvlink.make_world) return "this build has no NCCL";
+  if (gpus_.together < shape_.ranks)
+    return fmt::format("{} ranks, {} GPU{} each other's memory{}{}", shape_.ranks, gpus_.together,
+                       gpus_.together == 1 ? " that reaches" : "s that reach",
+                       gpus_.reason.empty() ? "" : ": ", gpus_.reason);
+  return "";
+}
+
 Trace CudaExecutor::run(const Plan& plan) {
   if (plan.grouping().ranks != shape_.ranks)
     fail_usage("the plan has {} ranks, the shape {}; pass the shape that the plan was built from",
                plan.grouping().ranks, shape_.ranks);
-  const std::string device = describe_device();
-  const std::string reason = why_interpreted(plan, shape_);
-  Trace trace = reason.empty() ? run_kernels(plan, device) : run_interpreter(plan, device, reason);
+  const std::string interpreted = why_interpreted(plan, shape_);
+  std::string why_local = options_.world == WorldChoice::local ? "asked for" : why_not_nvlink(plan);
+  if (options_.world == WorldChoice::nvlink && !why_local.empty())
+    throw Error(
+        why_interpreted(plan, shape_, kernels::kMaxRanks).empty() ? ErrorKind::environment : ErrorKind::usage,
+        fmt::format("run.world is nvlink: {}; allowed here: auto, local", why_local));
+  if (why_local.empty() && options_.world == WorldChoice::automatic && shape_.ranks == 1)
+    why_local = "one rank";
+  Trace trace = why_local.empty() || interpreted.empty() ? run_kernels(plan, why_local)
+                                                         : run_interpreter(plan, interpreted);
   check_ledger(plan, trace.ledger);
   return trace;
 }
 
-Trace CudaExecutor::run_kernels(const Plan& plan, const std::string& device) {
+/// `why_local` "": in the NVLink world.
+Trace CudaExecutor::run_kernels(const Plan& plan, const std::string& why_local) {
   HostExecutor& host = whole_ ? *whole_ : *window_;
   const bool is_compared = is_checked(plan);
   if (is_compared) host.run(plan);
+  const KernelRunOptions options{.repeat = options_.repeat,
+                                 .oracle = is_compared ? &host.result() : nullptr,
+                                 .expert = expert_,
+                                 .timeout_ns = options_.timeout_ns};
+  ForkedRun run;
+  if (why_local.empty()) {
+    run = run_forked(options_.nvlink, plan, host.batch(), options, describe_device);
+  } else {
+    run.device = describe_device();
+    const auto world = make_local_world(shape_.ranks);
+    run.by_rank = hw::run_kernels(*world, plan, host.batch(), options);
+  }
   const KernelRunResult result =
-      hw::run_kernels(plan, host.batch(), is_compared ? &host.result() : nullptr,
-                      {.repeat = options_.repeat, .timeout_ns = options_.timeout_ns});
+      join_records(plan, run.by_rank, why_local.empty() ? StampClock::per_rank : StampClock::shared);
   Trace trace = start_trace(plan);
   trace.spans = result.spans;
   trace.ledger = result.ledger;
@@ -118,15 +155,21 @@ Trace CudaExecutor::run_kernels(const Plan& plan, const std::string& device) {
   // Reads and sums of combine are one stage of the kernel: its time stands at the sums.
   if (const auto up = plan.find_phase("combine_up")) trace.phase_times[*up].time = {};
   trace.header.note = fmt::format(
-      "{}; kernels, {} SMs for each of {} ranks{}; median of {} cold calls, counted ones take {:+.1f} %; {}",
-      device, result.sms, shape_.ranks,
-      result.has_fewer_sms ? fmt::format(" (not {}: they share the GPU)", plan.program().num_sms) : "",
-      options_.repeat, (result.counted.value / result.total.value - 1) * 100,
+      "{}; {}; kernels, {} SMs for each of {} ranks{}; median of {} cold calls{}, counted ones take {:+.1f} "
+      "%; {}",
+      run.device,
+      why_local.empty() ? "nvlink world, a GPU for each rank" : fmt::format("local world ({})", why_local),
+      result.sms, shape_.ranks,
+      result.has_fewer_sms ? fmt::format(" (not {}: {})", plan.program().num_sms,
+                                         why_local.empty() ? "a GPU has no more" : "they share the GPU")
+                           : "",
+      options_.repeat, why_local.empty() ? " of the slowest rank" : "",
+      (result.counted.value / result.total.value - 1) * 100,
       is_compared ? "bytes equal the host's" : "bytes not compared: too many for the host");
   return trace;
 }
 
-Trace CudaExecutor::run_interpreter(const Plan& plan, const std::string& device, const std::string& reason) {
+Trace CudaExecutor::run_interpreter(const Plan& plan, const std::string& reason) {
   const bool is_compared = is_checked(plan);
   if (is_compared) window_->run(plan);
   if (!plan.regions().empty() && !plan.has_items()) fail_usage("the plan has no rows; build it with items");
@@ -143,7 +186,7 @@ Trace CudaExecutor::run_interpreter(const Plan& plan, const std::string& device,
   summarise(trace);
   trace.total = {static_cast<double>(result.total_ns) / 1e9};
   trace.header.note =
-      fmt::format("{}; interpreter ({}); median of {} runs; {}", device, reason, options_.repeat,
+      fmt::format("{}; interpreter ({}); median of {} runs; {}", describe_device(), reason, options_.repeat,
                   is_compared ? "bytes equal the host's" : "bytes not compared: too many for the host");
   return trace;
 }

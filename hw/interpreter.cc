@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "hw/owners.h"
+#include "hw/stream_chunks.h"
 #include "kernels/interpret.h"
 #include "model/error.h"
 
@@ -16,6 +17,8 @@ using kernels::Work;
 
 constexpr int64_t kArenaAlignment = 256;
 constexpr int32_t kMaxBlocks = 16;  // of a queue; more only wait
+
+static_assert(kernels::kWholeInterpretOp == kWholeOp);
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
@@ -65,6 +68,8 @@ class Interpreter {
   void add_items(const Op& op, OpId id, InterpretOp& out);
   void add_groups(const Op& op, InterpretOp& out);
   void add_expert_rows(const Op& op, InterpretOp& out);
+  void add_edges(OpId id, const OpChunks& chunks, InterpretOp& out);
+  OpPieces pieces_of(const Op& op, const InterpretOp& flat) const;
   void check_item(const Op& op, OpId id, const Item& item) const;
   void make_queues(int32_t count);
   void make_arenas();
@@ -82,6 +87,7 @@ class Interpreter {
   kernels::InterpretParams params_;
   Table<InterpretOp> ops_;
   Table<int32_t> deps_;
+  Table<int32_t> needs_;
   Table<kernels::InterpretItem> items_;
   Table<int8_t> lanes_;
   Table<kernels::InterpretGroup> groups_;
@@ -91,7 +97,7 @@ class Interpreter {
   Table<kernels::InterpretArena> arenas_;
   Table<int32_t> queue_ops_;
   Table<int32_t> queue_begin_;
-  Table<uint32_t> words_;  // zeroed: done [ops], joined [barriers], queue_next [queues], aborted
+  Table<uint32_t> words_;  // zeroed: done, landed [ops], joined [barriers], queue_next [queues], aborted
   Table<int32_t> members_;
   Table<kernels::InterpretRecord> records_;
   Table<int32_t> choices_;
@@ -154,13 +160,11 @@ void Interpreter::add_phases() {
 }
 
 void Interpreter::add_ops() {
+  StreamChunks streams(plan_);
   for (OpId id = 0; id < static_cast<OpId>(plan_.ops().size()); ++id) {
     const Op& op = plan_.ops()[at(id)];
     const Phase& phase = plan_.phases()[op.phase];
     InterpretOp out{.phase = op.phase, .src = op.src, .dst = op.dst};
-    out.first_dep = static_cast<int32_t>(deps_.host.size());
-    for (const Dep& dep : plan_.deps(id)) deps_.host.push_back(dep.op);
-    out.num_deps = static_cast<int32_t>(deps_.host.size()) - out.first_dep;
     if (op.kind == OpKind::put || op.kind == OpKind::get) out.messages = op.messages;
     if (op.kind == OpKind::barrier) {
       out.work = Work::barrier;
@@ -173,9 +177,52 @@ void Interpreter::add_ops() {
     } else if (op.kind != OpKind::wait) {
       add_items(op, id, out);
     }
+    add_edges(id, streams.add(pieces_of(op, out)), out);
     ops_.host.push_back(out);
   }
   records_.host.resize(ops_.host.size());
+}
+
+void Interpreter::add_edges(OpId id, const OpChunks& chunks, InterpretOp& out) {
+  out.first_dep = static_cast<int32_t>(deps_.host.size());
+  for (const Dep& dep : plan_.deps(id))
+    if (dep.on != On::stream) deps_.host.push_back(dep.op);
+  out.num_deps = static_cast<int32_t>(deps_.host.size()) - out.first_dep;
+  deps_.host.insert(deps_.host.end(), chunks.streams.begin(), chunks.streams.end());
+  out.num_streams = static_cast<int32_t>(chunks.streams.size());
+  out.chunk = chunks.pieces;
+  out.chunks = chunks.chunks;
+  out.first_need = static_cast<int64_t>(needs_.host.size());
+  needs_.host.insert(needs_.host.end(), chunks.needs.begin(), chunks.needs.end());
+}
+
+/// Rows of an op whose tables are made. Slots beyond those of `from` are those of `also_from`.
+OpPieces Interpreter::pieces_of(const Op& op, const InterpretOp& flat) const {
+  const Phase& phase = plan_.phases()[op.phase];
+  OpPieces pieces;
+  if (flat.work == Work::none || flat.work == Work::barrier || flat.work == Work::flags) return pieces;
+  const auto read = [&](int32_t slot) {
+    const int64_t first = phase.from == kNoRegion ? 0 : memory_.rows(phase.from, op.src);
+    if (slot == kNone) return;
+    if (slot < first || phase.also_from == kNoRegion)
+      pieces.reads.push_back({phase.from, slot});
+    else
+      pieces.reads.push_back({phase.also_from, static_cast<int32_t>(slot - first)});
+  };
+  for (int64_t i = flat.first; i < flat.first + flat.count; ++i) {
+    if (flat.work == Work::move) {
+      read(items_.host[at(i)].src_slot);
+      pieces.add(items_.host[at(i)].dst_slot);
+    } else if (flat.work == Work::reduce) {
+      const kernels::InterpretGroup& group = groups_.host[at(i)];
+      for (int32_t k = 0; k < group.count; ++k) read(items_.host[at(group.first + k)].src_slot);
+      pieces.add(group.slot);
+    } else {
+      read(expert_rows_.host[at(i)].slot);
+      pieces.add(expert_rows_.host[at(i)].slot);
+    }
+  }
+  return pieces;
 }
 
 /// The kernel trusts the tables, so that an item beyond its region is refused here.
@@ -311,7 +358,8 @@ void Interpreter::raise(const kernels::InterpretFault& fault) const {
       dep.kind == OpKind::barrier
           ? fmt::format("barrier {} by {}: expected {} members, seen {}", dep.rows, describe(fault.dep),
                         fault.expected, fault.seen)
-          : fmt::format("{}: expected flag {}, seen {}", describe(fault.dep), fault.expected, fault.seen);
+          : fmt::format("{}: expected {} {}, seen {}", describe(fault.dep),
+                        fault.is_stream != 0 ? "rows" : "flag", fault.expected, fault.seen);
   throw Error(ErrorKind::environment,
               fmt::format("rank {} gave up after {} ms: {} waits for {}", issuer(plan_.ops()[at(fault.op)]),
                           options_.timeout_ns / 1'000'000, describe(fault.op), what));
@@ -320,11 +368,12 @@ void Interpreter::raise(const kernels::InterpretFault& fault) const {
 /// Uploads all tables; the words are zeroed before each run.
 void Interpreter::upload(int32_t queues) {
   const size_t ops = ops_.host.size();
-  words_.host.assign(ops + members_.host.size() + at(queues) + 1, 0);
+  words_.host.assign(2 * ops + members_.host.size() + at(queues) + 1, 0);
   fault_ = pinned_memory(sizeof(kernels::InterpretFault));
   auto& p = params_;
   p.ops = ops_.upload();
   p.deps = deps_.upload();
+  p.needs = needs_.upload();
   p.items = items_.upload();
   p.lanes = lanes_.upload();
   p.groups = groups_.upload();
@@ -339,7 +388,8 @@ void Interpreter::upload(int32_t queues) {
   p.choices = choices_.upload();
   p.weights = weights_.upload();
   p.done = words_.upload();
-  p.joined = p.done + ops;
+  p.landed = p.done + ops;
+  p.joined = p.landed + ops;
   p.queue_next = p.joined + members_.host.size();
   p.aborted = p.queue_next + queues;
   p.queues = queues;

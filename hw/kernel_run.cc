@@ -1,22 +1,19 @@
-// The batch of the host executor on the device, calls of the buffers on it, their times, and their stamps as
-// spans of the plan's phases (docs/hw.md, CUDA executor).
+// The batch of the host executor on the device, calls of the buffers on it, their times and their bytes
+// (docs/hw.md, CUDA executor). Vectors hold one element for each own rank of the world, in order.
 #include "hw/kernel_run.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 
 #include "hw/buffer.h"
-#include "hw/ledger.h"
 #include "hw/owners.h"
+#include "kernels/experts.h"
 #include "model/error.h"
 #include "model/numeric.h"
 
 namespace plumb::hw {
 namespace {
-
-using kernels::Step;
 
 constexpr int64_t kFlushBytes = int64_t{256} << 20;  // written before each timed call: more than the L2 holds
 constexpr int32_t kWarmUps = 2;
@@ -56,26 +53,22 @@ void compare_rows(const Expected<T>& e) {
 
 class Runner {
  public:
-  Runner(const Plan& plan, const HostBatch& batch, const HostResult* oracle, const KernelRunOptions& options)
-      : plan_(plan),
+  Runner(World& world, const Plan& plan, const HostBatch& batch, const KernelRunOptions& options)
+      : world_(world),
+        plan_(plan),
         program_(plan.program()),
         batch_(batch),
         shape_(batch.shape()),
-        oracle_(oracle),
         options_(options),
-        stream_(make_stream()),
-        flush_(device_memory(kFlushBytes)) {
-    dispatches_ = program_.kind != ProgramKind::combine;
-    combines_ = program_.kind != ProgramKind::dispatch;
-    world_ = make_local_world(shape_.ranks);
-    make_all_buffers();
-    choose_sms();
-    for (Rank r = 0; r < shape_.ranks; ++r) add_inputs(r);
-  }
+        own_(world.own_ranks()),
+        dispatches_(program_.kind != ProgramKind::combine),
+        combines_(program_.kind != ProgramKind::dispatch) {}
 
-  KernelRunResult run();
+  std::vector<RankRecord> run();
 
  private:
+  size_t own() const { return own_.size(); }
+  void prepare();
   void make_all_buffers();
   void choose_sms();
   void add_inputs(Rank r);
@@ -83,27 +76,28 @@ class Runner {
   DispatchOptions dispatch_options(bool counted) const;
   void dispatch(bool counted);
   void combine(bool counted);
-  void fill_expert_out();
+  void run_experts();
   void check_received() const;
   void check_combined() const;
   void check_bytes() const;
-  void flush_cache(int32_t value);
+  void start_cold(int32_t value);
   void finish();
+  void spoil_results();
+  void count_once();
   template <class F>
   Seconds time(F call);
-  void add_spans(std::vector<Span>& spans) const;
 
+  World& world_;
   const Plan& plan_;
   const plumb::Program& program_;
   const HostBatch& batch_;
   const Shape& shape_;
-  const HostResult* oracle_;
   const KernelRunOptions& options_;
-  bool dispatches_ = false;
-  bool combines_ = false;
+  const std::vector<Rank> own_;
+  const bool dispatches_;
+  const bool combines_;
   Stream stream_;
   DeviceMemory flush_;
-  std::unique_ptr<World> world_;
   std::vector<Buffer> buffers_;
   std::vector<DeviceMemory> memory_;
   std::vector<DispatchInput> inputs_;
@@ -114,6 +108,14 @@ class Runner {
   int32_t sms_ = 0;
   bool has_fewer_sms_ = false;
 };
+
+void Runner::prepare() {
+  stream_ = make_stream();
+  flush_ = device_memory(kFlushBytes);
+  make_all_buffers();
+  choose_sms();
+  for (const Rank r : own_) add_inputs(r);
+}
 
 /// Sized for this batch, not for the worst case.
 void Runner::make_all_buffers() {
@@ -133,7 +135,7 @@ void Runner::make_all_buffers() {
                             .max_copies = std::max<int64_t>(1, std::ranges::max(copies_)),
                             .max_rows = std::max<int64_t>(1, std::ranges::max(rows_)),
                             .timeout_ns = options_.timeout_ns};
-  buffers_ = make_buffers(*world_, std::vector(at(shape_.ranks), limits));
+  buffers_ = make_buffers(world_, std::vector(own(), limits));
 }
 
 void Runner::choose_sms() {
@@ -141,7 +143,7 @@ void Runner::choose_sms() {
   int sms = 0;
   check(cudaGetDevice(&device), "current device");
   check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "number of SMs");
-  const int32_t share = sms / shape_.ranks;
+  const int32_t share = sms / static_cast<int32_t>(own());
   sms_ = program_.num_sms == 0 ? share : std::min(program_.num_sms, share);
   has_fewer_sms_ = program_.num_sms > share;
 }
@@ -230,34 +232,41 @@ void Runner::finish() {
   for (Buffer& buffer : buffers_) buffer.raise_fault();
 }
 
-/// Rows and weights that combine sends home, into the window: combine reads them there.
-void Runner::fill_expert_out() {
-  const int64_t row_bytes = 2 * int64_t{shape_.hidden};
-  for (Rank r = 0; r < shape_.ranks; ++r) {
-    auto* out = static_cast<char*>(buffers_[at(r)].expert_out());
-    const int64_t rows = rows_[at(r)];
-    if (oracle_ == nullptr) {
-      check(cudaMemset(out, 0x3c, at(rows * row_bytes)), "expert outputs");
-    } else if (rows > 0) {
-      const RowFormat& format = oracle_->format("expert_out");
-      PLUMB_CHECK(oracle_->rows("expert_out", r) == rows, "rank {}: {} expert outputs for {} rows", r,
-                  oracle_->rows("expert_out", r), rows);
-      const auto first = oracle_->row("expert_out", r, 0);
-      check(cudaMemcpy2D(out, at(row_bytes), first.data() + format.hidden, at(format.row_bytes),
-                         at(row_bytes), at(rows), cudaMemcpyHostToDevice),
-            "expert outputs");
-    }
-    const int64_t weights = program_.expand ? rows : copies_[at(r)] * shape_.topk;
-    check(cudaMemcpy(buffers_[at(r)].expert_weights(), received_[at(r)].weights, at(weights) * 4,
-                     cudaMemcpyDeviceToDevice),
+/// What the ranks' experts make of the rows that the dispatch before delivered, into the window: combine
+/// reads it there.
+void Runner::run_experts() {
+  for (size_t i = 0; i < own(); ++i) {
+    const Received& in = received_[i];
+    const int64_t weights = program_.expand ? rows_[at(own_[i])] : copies_[at(own_[i])] * shape_.topk;
+    check(kernels::launch_experts({.x = in.x,
+                                   .scales = in.scales,
+                                   .ids = in.topk_idx,
+                                   .weights = in.weights,
+                                   .counts = in.counts,
+                                   .out = buffers_[i].expert_out(),
+                                   .rank = own_[i],
+                                   .ranks = shape_.ranks,
+                                   .local_experts = shape_.local_experts(),
+                                   .topk = shape_.topk,
+                                   .hidden = shape_.hidden,
+                                   .scale_packs = shape_.scale_packs(),
+                                   .scale_block = shape_.scale_block,
+                                   .is_fp8 = shape_.dispatch_type == DType::fp8_e4m3,
+                                   .has_ue8m0_scales = shape_.scale_format == ScaleFormat::ue8m0,
+                                   .kind = static_cast<kernels::ExpertKind>(options_.expert)},
+                                  stream_.get()),
+          "run the experts");
+    check(cudaMemcpyAsync(buffers_[i].expert_weights(), in.weights, at(weights) * 4, cudaMemcpyDeviceToDevice,
+                          stream_.get()),
           "weights");
   }
 }
 
 void Runner::check_received() const {
-  for (Rank r = 0; r < shape_.ranks; ++r) {
-    const plumb::Received host = oracle_->received(r);
-    const Received& device = received_[at(r)];
+  for (size_t i = 0; i < own(); ++i) {
+    const Rank r = own_[i];
+    const plumb::Received host = options_.oracle->received(r);
+    const Received& device = received_[i];
     const auto* gaps = program_.expand && !program_.zero_padding ? &host.padding_rows : nullptr;
     compare_rows<std::byte>({r, "received", device.x, host.x, shape_.dispatch_row_bytes(), gaps});
     compare_rows<std::byte>(
@@ -270,21 +279,23 @@ void Runner::check_received() const {
 }
 
 void Runner::check_combined() const {
-  for (Rank r = 0; r < shape_.ranks; ++r) {
-    const Combined host = oracle_->combined(r);
-    compare_rows<uint16_t>({r, "combined", combine_inputs_[at(r)].out, host.x, shape_.hidden});
+  for (size_t i = 0; i < own(); ++i) {
+    const Combined host = options_.oracle->combined(own_[i]);
+    compare_rows<uint16_t>({own_[i], "combined", combine_inputs_[i].out, host.x, shape_.hidden});
     compare_rows<float>(
-        {r, "combined weights", combine_inputs_[at(r)].out_weights, host.weights, shape_.topk});
+        {own_[i], "combined weights", combine_inputs_[i].out_weights, host.weights, shape_.topk});
   }
 }
 
 void Runner::check_bytes() const {
-  if (oracle_ != nullptr && dispatches_) check_received();
-  if (oracle_ != nullptr && combines_) check_combined();
+  if (options_.oracle != nullptr && dispatches_) check_received();
+  if (options_.oracle != nullptr && combines_) check_combined();
 }
 
-void Runner::flush_cache(int32_t value) {
+/// Empties the cache; ranks in other processes leave a barrier together.
+void Runner::start_cold(int32_t value) {
   check(cudaMemsetAsync(flush_.get(), value, at(kFlushBytes), stream_.get()), "flush the cache");
+  if (own() < at(shape_.ranks)) barrier_together(buffers_, stream_.get());
 }
 
 /// Median event time of cold calls.
@@ -294,7 +305,7 @@ Seconds Runner::time(F call) {
   const Event end = make_event();
   std::vector<float> ms;
   for (int32_t i = 0; i < kWarmUps + options_.repeat; ++i) {
-    flush_cache(i);
+    start_cold(i);
     check(cudaEventRecord(begin.get(), stream_.get()), "begin");
     call();
     check(cudaEventRecord(end.get(), stream_.get()), "end");
@@ -308,103 +319,62 @@ Seconds Runner::time(F call) {
   return {static_cast<double>(*middle) / 1e3};
 }
 
-/// One rank's stamps of one call as spans. What the first block stamps ends when the rank's last block says
-/// so: the begin of `last`.
-struct Stamped {
-  const kernels::Counters& counters;
-  Rank rank;
-  int32_t ranks;
-  int64_t begin(Step step) const {
-    return static_cast<int64_t>(counters.begin_ns[static_cast<size_t>(step)]);
+/// Overwrites all results, so that none of an earlier call is taken for one of the next.
+void Runner::spoil_results() {
+  const auto spoil = [&](void* memory, int64_t bytes) {
+    check(cudaMemsetAsync(memory, 0xa5, at(bytes), stream_.get()), "spoil results");
+  };
+  for (size_t i = 0; i < own(); ++i) {
+    const int64_t rows = rows_[at(own_[i])];
+    if (dispatches_) spoil(received_[i].x, rows * shape_.dispatch_row_bytes());
+    if (!combines_) continue;
+    spoil(buffers_[i].expert_out(), rows * 2 * shape_.hidden);
+    spoil(combine_inputs_[i].out, inputs_[i].tokens * int64_t{2} * shape_.hidden);
+    spoil(combine_inputs_[i].out_weights, inputs_[i].tokens * int64_t{4} * shape_.topk);
   }
-  int64_t end(Step step) const { return static_cast<int64_t>(counters.end_ns[static_cast<size_t>(step)]); }
-  bool has(Step step) const { return begin(step) != 0 && end(step) >= begin(step); }
-  Span span(Step step, PhaseId phase, int64_t from, int64_t to) const {
-    Span span{.rank = rank, .phase = phase, .begin_ns = from, .end_ns = std::max(from, to)};
-    for (int32_t peer = 0; peer < ranks; ++peer) {
-      span.messages += static_cast<int64_t>(counters.messages[static_cast<size_t>(step)][peer]);
-      span.bytes += static_cast<int64_t>(counters.bytes[static_cast<size_t>(step)][peer]);
-    }
-    return span;
-  }
-};
-
-constexpr std::array kDispatchSteps = {Step::enter, Step::notify, Step::counts, Step::dispatch,
-                                       Step::flush, Step::copy,   Step::pad};
-constexpr std::array kCombineSteps = {Step::combine_local, Step::combine_enter, Step::combine_up,
-                                      Step::combine_reduce, Step::combine_flush};
-
-/// Spans of one call over all ranks, times from `offset_ns` on; returns the last end.
-int64_t add_call(const Plan& plan, std::span<const kernels::Counters> counters, std::span<const Step> steps,
-                 int64_t offset_ns, std::vector<Span>& spans) {
-  const auto ranks = static_cast<int32_t>(counters.size());
-  std::vector<Span> found;
-  for (Rank r = 0; r < ranks; ++r) {
-    const Stamped stamped{counters[at(r)], r, ranks};
-    for (const Step step : steps) {
-      // The reads of combine_up are one with the sums of combine_reduce.
-      const Step timed = step == Step::combine_up ? Step::combine_reduce : step;
-      const auto phase = plan.find_phase(kernels::kStepNames[static_cast<size_t>(step)]);
-      if (!phase || !stamped.has(timed)) continue;
-      int64_t end = stamped.end(timed);
-      if (timed == Step::dispatch && stamped.has(Step::flush))
-        end = std::max(end, stamped.begin(Step::flush));
-      if (timed == Step::combine_reduce && stamped.has(Step::combine_flush))
-        end = std::max(end, stamped.begin(Step::combine_flush));
-      found.push_back(stamped.span(step, *phase, stamped.begin(timed), end));
-    }
-  }
-  if (found.empty()) return offset_ns;
-  const int64_t start = std::ranges::min_element(found, {}, &Span::begin_ns)->begin_ns;
-  int64_t last = offset_ns;
-  for (Span& span : found) {
-    span.begin_ns += offset_ns - start;
-    span.end_ns += offset_ns - start;
-    last = std::max(last, span.end_ns);
-    spans.push_back(span);
-  }
-  return last;
 }
 
-void Runner::add_spans(std::vector<Span>& spans) const {
-  std::vector<kernels::Counters> counters;
-  for (const Buffer& buffer : buffers_) counters.push_back(buffer.counters());
-  const int64_t end = dispatches_ ? add_call(plan_, counters, kDispatchSteps, 0, spans) : 0;
-  if (combines_) add_call(plan_, counters, kCombineSteps, end, spans);
+/// One cold counted call of each, with counters of its own.
+void Runner::count_once() {
+  spoil_results();
+  for (Buffer& buffer : buffers_) buffer.clear_counters();
+  start_cold(0);
+  if (dispatches_) dispatch(true);
+  if (combines_) {
+    run_experts();
+    start_cold(1);
+    combine(true);
+  }
+  finish();
 }
 
-KernelRunResult Runner::run() {
-  KernelRunResult result;
-  result.sms = sms_;
-  result.has_fewer_sms = has_fewer_sms_;
+std::vector<RankRecord> Runner::run() {
+  prepare();
+  RankRecord record{.sms = sms_, .has_fewer_sms = has_fewer_sms_};
   dispatch(false);
   finish();
   if (dispatches_) {
-    result.total = time([this] { dispatch(false); });
-    result.counted = time([this] { dispatch(true); });
+    record.total_s[kDispatchCall] = time([this] { dispatch(false); }).value;
+    record.counted_s[kDispatchCall] = time([this] { dispatch(true); }).value;
   }
   if (combines_) {
-    fill_expert_out();
-    result.total = result.total + time([this] { combine(false); });
-    result.counted = result.counted + time([this] { combine(true); });
+    run_experts();
+    record.total_s[kCombineCall] = time([this] { combine(false); }).value;
+    record.counted_s[kCombineCall] = time([this] { combine(true); }).value;
   }
   check_bytes();
-  for (Buffer& buffer : buffers_) buffer.clear_counters();
-  flush_cache(0);
-  if (dispatches_) dispatch(true);
-  flush_cache(1);
-  if (combines_) combine(true);
-  finish();
+  std::vector<RankRecord> records(own(), record);
+  for (size_t call = 0; call < kCountedCalls; ++call) {
+    count_once();
+    for (size_t i = 0; i < own(); ++i) records[i].counters[call] = buffers_[i].counters();
+  }
   check_bytes();
-  add_spans(result.spans);
-  result.ledger = measured_ledger(plan_, buffers_);
-  result.waits = measured_waits(buffers_);
-  return result;
+  return records;
 }
 
 }  // namespace
 
-std::string why_interpreted(const Plan& plan, const Shape& shape) {
+std::string why_interpreted(const Plan& plan, const Shape& shape, int32_t most_ranks) {
   const plumb::Program& program = plan.program();
   const bool has_dispatch = program.kind == ProgramKind::dispatch || program.kind == ProgramKind::round_trip;
   if (!has_dispatch && program.kind != ProgramKind::combine)
@@ -412,8 +382,7 @@ std::string why_interpreted(const Plan& plan, const Shape& shape) {
   if (plan.grouping().nodes() > 1)
     return fmt::format("no kernels between {} scale-up domains", plan.grouping().nodes());
   if (has_dispatch && program.placement != RowPlacement::direct) return "the kernels place rows directly";
-  if (shape.ranks > kernels::kMaxBatch)
-    return fmt::format("{} ranks, one launch takes {}", shape.ranks, kernels::kMaxBatch);
+  if (shape.ranks > most_ranks) return fmt::format("{} ranks, one launch takes {}", shape.ranks, most_ranks);
   if (2 * int64_t{shape.hidden} % 16 != 0 || shape.dispatch_row_bytes() % 16 != 0)
     return "row bytes are no multiple of 16";
   for (const Phase& phase : plan.phases()) {
@@ -424,9 +393,16 @@ std::string why_interpreted(const Plan& plan, const Shape& shape) {
   return "";
 }
 
-KernelRunResult run_kernels(const Plan& plan, const HostBatch& batch, const HostResult* oracle,
-                            const KernelRunOptions& options) {
-  return Runner(plan, batch, oracle, options).run();
+std::vector<RankRecord> run_kernels(World& world, const Plan& plan, const HostBatch& batch,
+                                    const KernelRunOptions& options) {
+  auto runner = std::make_unique<Runner>(world, plan, batch, options);
+  try {
+    return runner->run();
+  } catch (...) {
+    // Freeing windows is collective and would wait for a rank that is lost; the end of the process frees all.
+    if (world.own_ranks().size() < at(world.ranks())) static_cast<void>(runner.release());
+    throw;
+  }
 }
 
 }  // namespace plumb::hw

@@ -14,9 +14,12 @@ namespace plumb::hw {
 /// plan's phases. Synchronises the device. Throws Error(mismatch) when a kernel counted in a step that is no
 /// phase of the plan.
 Ledger measured_ledger(const Plan& plan, std::span<const Buffer> buffers);
+/// The same of counters that were read before, those of all ranks.
+Ledger measured_ledger(const Plan& plan, std::span<const kernels::Counters> by_rank);
 
 /// Buffer::waits() of these buffers: destination = the rank that waited. In order of source, destination.
 /// Synchronises the device.
 std::vector<Wait> measured_waits(std::span<const Buffer> buffers);
+std::vector<Wait> measured_waits(std::span<const kernels::Counters> by_rank);
 
 }  // namespace plumb::hw

@@ -10,8 +10,8 @@
 
 namespace plumb::hw {
 
-/// One op by the global timer: taken by a block, last edge seen, end. Nanoseconds since the first op was
-/// taken.
+/// One op by the global timer: taken by a block, last edge (of streams: all that the first chunk needs) seen,
+/// end. Nanoseconds since the first op was taken.
 struct OpTimes {
   int64_t taken_ns = 0;
   int64_t begin_ns = 0;
@@ -29,7 +29,8 @@ std::vector<Span> spans_of(const Plan& plan, const InterpreterResult& result);
 
 /// How long each rank stood still for each other one: no block of it was at work, and one of them waited for
 /// an op of the other (of a barrier: for the other's join). Time in which it waited for several peers counts
-/// for each of them, once. In order of source, destination; all pairs.
+/// for each of them, once. What an op waits for between its chunks is part of its work. In order of source,
+/// destination; all pairs.
 std::vector<Wait> waits_of(const Plan& plan, const InterpreterResult& result);
 
 }  // namespace plumb::hw

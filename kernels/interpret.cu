@@ -4,20 +4,24 @@
 // A block belongs to a queue. It takes the queue's next op, waits for the op's edges, moves or sums its rows,
 // and sets the op's flag. All its threads work on one op; a warp takes pieces of rows (move), a row of the
 // output (reduce) or a token (experts) at a time.
-//   edges     `sent`, `arrived` and `stream` are one flag: stores are settled before the flag is released,
-//   and
-//             nothing is sent chunk by chunk. A barrier op joins its team's counter and ends; who depends on
-//             it waits until all members have joined.
-//   memory    release of a flag by the block that did the op, acquire by a thread of the block that waits, a
+//   edges     `sent` and `arrived` are one flag: stores are settled before the flag is released. A `stream`
+//             edge counts pieces: the earlier op releases its count after each chunk, and the follower does a
+//             chunk when the pieces that it needs (hw/stream_chunks.h) have landed, the last when the op is
+//             done. A barrier op joins its team's counter and ends; who depends on it waits until all members
+//             have joined.
+//   memory    release of a flag or count by the block that does the op, acquire by a thread of the block that
+//   waits, a
 //             block barrier on both sides.
-// No deadlock: every op waits for ops of smaller ids only (Plan::add; a barrier's members stand before who
-// waits for it, or the wait times out), a queue hands out its ops by ascending id, and all blocks are
-// resident. So the smallest op that is not done either is held by a running block, all of whose waits are
-// over, or is next in a queue whose blocks hold no smaller op, and one of them takes it.
-// Host counterparts: HostRun (model/host_run.cc), run_expert (model/host_payload.cc); bytes must be equal.
+// No deadlock: every op, also in the middle of its chunks, waits for ops of smaller ids only (Plan::add; a
+// barrier's members stand before who waits for it, or the wait times out), a queue hands out its ops by
+// ascending id, and all blocks are resident. So the smallest op that is not done either is held by a running
+// block, all of whose waits are over, or is next in a queue whose blocks hold no smaller op, and one of them
+// takes it. Host counterparts: HostRun (model/host_run.cc), run_expert (model/host_payload.cc); bytes must be
+// equal.
 #include <cuda_runtime.h>
 
 #include "kernels/interpret.h"
+#include "kernels/numbers.cuh"
 #include "kernels/transport.cuh"
 
 namespace plumb::kernels {
@@ -38,34 +42,66 @@ __device__ __forceinline__ void store_release_gpu(uint32_t* word, uint32_t value
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-__device__ __noinline__ void report(const InterpretParams& p, int32_t op, int32_t dep, int64_t expected,
+/// What an op waits for: a word that reaches a value.
+struct Awaited {
+  int32_t dep = kNone;
+  const uint32_t* word = nullptr;
+  uint32_t expected = 1;
+  bool is_stream = false;
+};
+
+__device__ __noinline__ void report(const InterpretParams& p, int32_t op, const Awaited& awaited,
                                     int64_t seen) {
   if (atomicCAS(p.aborted, 0u, 1u) != 0) return;
   p.fault->op = op;
-  p.fault->dep = dep;
-  p.fault->expected = expected;
+  p.fault->dep = awaited.dep;
+  p.fault->expected = awaited.expected;
   p.fault->seen = seen;
+  p.fault->is_stream = awaited.is_stream ? 1 : 0;
   ptx::store_release_sys(&p.fault->state, 1);  // matching side: the host, after the kernel
 }
 
-/// Waits until the event of op `dep` is there; false when given up. Matching side: finish_op().
-__device__ bool wait_op(const InterpretParams& p, int32_t op, int32_t dep) {
-  const int32_t barrier = p.ops[dep].barrier;
-  const uint32_t* word = barrier == kNone ? &p.done[dep] : &p.joined[barrier];
-  const uint32_t expected = barrier == kNone ? 1u : static_cast<uint32_t>(p.members[barrier]);
+/// False when given up. Matching side: finish_op(), publish_chunk().
+__device__ bool wait_word(const InterpretParams& p, int32_t op, const Awaited& awaited) {
   const uint64_t begin_ns = ptx::global_timer();
-  uint32_t seen = load_acquire_gpu(word);
-  for (uint32_t polls = 1; seen < expected; ++polls) {
+  uint32_t seen = load_acquire_gpu(awaited.word);
+  for (uint32_t polls = 1; seen < awaited.expected; ++polls) {
     if (polls % kPollsPerClock == 0) {
       if (*static_cast<volatile uint32_t*>(p.aborted) != 0) return false;
       if (static_cast<int64_t>(ptx::global_timer() - begin_ns) >= p.timeout_ns) {
-        report(p, op, dep, expected, seen);
+        report(p, op, awaited, seen);
         return false;
       }
     }
-    seen = load_acquire_gpu(word);
+    seen = load_acquire_gpu(awaited.word);
   }
   return true;
+}
+
+/// Waits until the event of op `dep` is there; false when given up.
+__device__ bool wait_op(const InterpretParams& p, int32_t op, int32_t dep) {
+  const int32_t barrier = p.ops[dep].barrier;
+  if (barrier == kNone) return wait_word(p, op, {dep, &p.done[dep]});
+  return wait_word(p, op, {dep, &p.joined[barrier], static_cast<uint32_t>(p.members[barrier])});
+}
+
+/// All edges but streams.
+__device__ bool wait_edges(const InterpretParams& p, int32_t id, const InterpretOp& op) {
+  bool has_come = true;
+  for (int32_t d = static_cast<int32_t>(threadIdx.x); d < op.num_deps && has_come; d += kThreads)
+    has_come = wait_op(p, id, p.deps[op.first_dep + d]);
+  return has_come;
+}
+__device__ bool wait_chunk(const InterpretParams& p, int32_t id, const InterpretOp& op, int32_t chunk) {
+  bool has_come = true;
+  for (int32_t s = static_cast<int32_t>(threadIdx.x); s < op.num_streams && has_come; s += kThreads) {
+    const int32_t dep = p.deps[op.first_dep + op.num_deps + s];
+    const int32_t need = p.needs[op.first_need + int64_t{chunk} * op.num_streams + s];
+    has_come = need == kWholeInterpretOp
+                   ? wait_op(p, id, dep)
+                   : wait_word(p, id, {dep, &p.landed[dep], static_cast<uint32_t>(need), true});
+  }
+  return has_come;
 }
 
 // --- rows ---
@@ -131,27 +167,6 @@ __device__ int64_t move_rows(const InterpretParams& p, const InterpretOp& op, co
     if (begin == 0) ++moved;
   }
   return moved;
-}
-
-// --- numbers, as model/numeric.h ---
-
-__device__ __forceinline__ float bf16_value(uint32_t code) { return __uint_as_float(code << 16); }
-__device__ __forceinline__ uint16_t bf16_code(float value) {
-  const uint32_t bits = __float_as_uint(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-__device__ __forceinline__ float e4m3_value(uint32_t code) {
-  const uint32_t sign = (code & 0x80u) << 24;
-  const uint32_t magnitude = code & 0x7fu;
-  if (magnitude == 0x7f) return __uint_as_float(sign | 0x7fc00000u);
-  if (magnitude < 8)
-    return __uint_as_float(sign | __float_as_uint(static_cast<float>(magnitude) * 0.001953125f));
-  return __uint_as_float(sign | ((magnitude << 20) + ((127u - 7u) << 23)));
-}
-__device__ __forceinline__ float ue8m0_value(uint32_t code) {
-  if (code == 255) return __uint_as_float(0x7fc00000u);
-  return __uint_as_float(code == 0 ? 0x00400000u : code << 23);
 }
 
 template <class T>
@@ -299,26 +314,28 @@ __device__ void run_expert(const InterpretParams& p, const InterpretOp& op, cons
   }
 }
 
-__device__ void run_experts(const InterpretParams& p, const InterpretOp& op, const InterpretPhase& phase,
-                            uint64_t begin_ns) {
+__device__ void run_experts(const InterpretParams& p, const InterpretOp& op, const InterpretPhase& phase) {
   for (int64_t i = warp_index(); i < op.count; i += kWarps)
     run_expert(p, op, phase, p.expert_rows[op.first + i]);
+}
+
+/// A compute op lasts its time.
+__device__ void stay(const InterpretPhase& phase, uint64_t begin_ns) {
   while (static_cast<int64_t>(ptx::global_timer() - begin_ns) < phase.duration_ns) {
   }
 }
 
 // --- ops ---
 
-/// Does the op's rows; returns rows moved (move), written (reduce) by this warp.
-__device__ int64_t do_work(const InterpretParams& p, const InterpretOp& op, const InterpretPhase& phase,
-                           uint64_t begin_ns) {
+/// Does rows of the op; returns rows moved (move), written (reduce) by this warp.
+__device__ int64_t do_work(const InterpretParams& p, const InterpretOp& op, const InterpretPhase& phase) {
   switch (op.work) {
     case Work::move:
       return move_rows(p, op, phase);
     case Work::reduce:
       return reduce_rows(p, op, phase);
     case Work::experts:
-      run_experts(p, op, phase, begin_ns);
+      run_experts(p, op, phase);
       return 0;
     case Work::flags:
     case Work::barrier:
@@ -326,6 +343,22 @@ __device__ int64_t do_work(const InterpretParams& p, const InterpretOp& op, cons
       break;
   }
   return 0;
+}
+
+/// The pieces of one chunk as an op.
+__device__ InterpretOp chunk_of(const InterpretOp& op, int32_t chunk) {
+  InterpretOp part = op;
+  const int64_t begin = int64_t{chunk} * op.chunk;
+  const int64_t left = op.count - begin;
+  part.first += begin;
+  if (op.chunks > 1) part.count = left < op.chunk ? left : op.chunk;
+  return part;
+}
+
+/// Thread 0, after all threads did the chunk: who follows may go on.
+__device__ void publish_chunk(const InterpretParams& p, int32_t id, int64_t pieces) {
+  __threadfence();
+  store_release_gpu(&p.landed[id], static_cast<uint32_t>(pieces));
 }
 
 /// Items of a group are counted where the sum read them: all rows of a reduce, also those of zeros.
@@ -378,16 +411,23 @@ __global__ void __launch_bounds__(kThreads, 1) interpret(const __grid_constant__
     if (id == kNone) return;
     const InterpretOp op = p.ops[id];
     const InterpretPhase phase = p.phases[op.phase];
-    bool has_come = true;
-    for (int32_t d = static_cast<int32_t>(threadIdx.x); d < op.num_deps && has_come; d += kThreads)
-      has_come = wait_op(p, id, p.deps[op.first_dep + d]);
+    const bool has_come = wait_edges(p, id, op) && wait_chunk(p, id, op, 0);
     if (__syncthreads_or(has_come ? 0 : 1)) return;
     if (threadIdx.x == 0) {
       begin_ns = ptx::global_timer();
       p.records[id].begin_ns = begin_ns;
     }
-    if (op.work == Work::experts) __syncthreads();
-    const int64_t rows = do_work(p, op, phase, begin_ns);
+    int64_t rows = do_work(p, chunk_of(op, 0), phase);
+    for (int32_t chunk = 1; chunk < op.chunks; ++chunk) {
+      __syncthreads();
+      if (threadIdx.x == 0) publish_chunk(p, id, int64_t{chunk} * op.chunk);
+      if (op.num_streams > 0 && __syncthreads_or(wait_chunk(p, id, op, chunk) ? 0 : 1)) return;
+      rows += do_work(p, chunk_of(op, chunk), phase);
+    }
+    if (op.work == Work::experts) {
+      __syncthreads();  // begin_ns is there
+      stay(phase, begin_ns);
+    }
     if (op.work == Work::move || op.work == Work::reduce) {
       if (lane_index() == 0 && rows > 0) atomicAdd(&moved, static_cast<unsigned long long>(rows));
       if (op.work == Work::reduce) atomicAdd(&read, static_cast<unsigned long long>(rows_read(p, op)));

@@ -28,11 +28,18 @@ struct InterpretOp {
   int32_t dst = 0;
   int32_t messages = 0;  // wire messages that carry its rows; flags: all
   int32_t barrier = kNone;
-  int32_t first_dep = 0;
+  int32_t first_dep = 0;  // its edges: num_deps that it waits for before it begins, then
   int32_t num_deps = 0;
-  int64_t first = 0;  // of its items (move), groups (reduce) or expert rows (experts)
-  int64_t count = 0;  // of them; flags: rows
+  int32_t num_streams = 0;  // those that it follows chunk by chunk
+  int32_t chunk = 1;        // pieces (items, groups, expert rows) of a chunk
+  int32_t chunks = 1;
+  int64_t first_need = 0;  // [chunks][num_streams] of the needs
+  int64_t first = 0;       // of its items (move), groups (reduce) or expert rows (experts)
+  int64_t count = 0;       // of them; flags: rows
 };
+
+/// A need that the op's flag answers, not its count of pieces.
+inline constexpr int32_t kWholeInterpretOp = 0x7fffffff;
 
 struct InterpretItem {
   int32_t src_slot = 0;  // kNone = zeros
@@ -87,7 +94,7 @@ enum class InterpretExpert : uint8_t { identity, scaled, weighted };  // ExpertF
 /// What an op did, by the global timer and by count of the warps that did it.
 struct InterpretRecord {
   uint64_t taken_ns = 0;  // a block begins to wait for the op's edges
-  uint64_t begin_ns = 0;  // the last edge was seen
+  uint64_t begin_ns = 0;  // the last edge was seen; of streams: what the first chunk needs
   uint64_t end_ns = 0;
   int64_t messages = 0;
   int64_t bytes = 0;
@@ -98,13 +105,15 @@ struct InterpretFault {
   uint64_t state = 0;    // 1: complete
   int32_t op = kNone;    // that waits
   int32_t dep = kNone;   // op that it waits for
-  int64_t expected = 0;  // 1 of a flag, members of a barrier
+  int64_t expected = 0;  // 1 of a flag, members of a barrier, pieces of a stream
   int64_t seen = 0;
+  int32_t is_stream = 0;
 };
 
 struct InterpretParams {
   const InterpretOp* ops = nullptr;
   const int32_t* deps = nullptr;
+  const int32_t* needs = nullptr;
   const InterpretItem* items = nullptr;
   const int8_t* lanes = nullptr;  // of items; read by weighted sums
   const InterpretGroup* groups = nullptr;
@@ -116,6 +125,7 @@ struct InterpretParams {
   const int32_t* queue_begin = nullptr;      // [queues + 1]
   uint32_t* queue_next = nullptr;            // [queues]: next to be taken, from 0
   uint32_t* done = nullptr;                  // [ops]: 1 = its data is settled and its source may be reused
+  uint32_t* landed = nullptr;                // [ops]: pieces that are settled, those before the last chunk
   uint32_t* joined = nullptr;                // [barriers]: members that came
   const int32_t* members = nullptr;          // [barriers]
   InterpretRecord* records = nullptr;        // [ops]

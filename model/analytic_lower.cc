@@ -178,11 +178,12 @@ class LowerBoundPass {
     const Op& op = plan_.ops()[id];
     const Rank rank = issuer(op);
     Passing before, beside;
-    double start = 0, end = 0;
+    double start = 0, end = 0, first_rows = kNever;
     for (const Dep& dep : plan_.deps(static_cast<OpId>(id))) {
       const auto from = static_cast<size_t>(dep.op);
       if (dep.on == On::stream) {
-        start = std::max(start, start_[from] + latency_of(plan_.ops()[from]));
+        // Its first rows may come from one of the ops that it follows alone.
+        first_rows = std::min(first_rows, start_[from] + latency_of(plan_.ops()[from]));
         end = std::max(end, end_[from]);
         add_to(beside, from, rank);
       } else {
@@ -190,6 +191,7 @@ class LowerBoundPass {
         add_to(before, from, rank);
       }
     }
+    if (first_rows != kNever) start = std::max(start, first_rows);
     start = std::max(start, end_of(before, rates_));
     end = std::max({end, end_of(beside, rates_), start + alone(op)});
     start_[id] = start;

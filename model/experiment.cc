@@ -169,6 +169,10 @@ RunOptions read_run(std::optional<ConfigMap> optional) {
         run.on.begin() + static_cast<ptrdiff_t>(i))
       map.fail("on", fmt::format("'{}' stands twice", run.on[i]));
   run.repeat = read_int(map, "repeat", {1, 1 << 20}, run.repeat);
+  run.world = map.choice<WorldChoice>(
+      "world",
+      {{"auto", WorldChoice::automatic}, {"local", WorldChoice::local}, {"nvlink", WorldChoice::nvlink}},
+      run.world);
   run.tolerance = map.percent("tolerance", {0, 100}, run.tolerance);
   run.seed = static_cast<uint64_t>(map.integer("seed", {0, INT64_MAX}, static_cast<int64_t>(run.seed)));
   run.host.window_bytes =

@@ -16,13 +16,15 @@
 #include "model/routing.h"
 #include "model/shape.h"
 #include "model/sim_options.h"
+#include "model/world_choice.h"
 
 namespace plumb {
 
 struct RunOptions {
   std::vector<std::string> on = {"host", "analytic"};  // executors, in the order of the table
   int32_t repeat = 1;
-  double tolerance = 0.15;  // of compare: relative difference of total times
+  WorldChoice world = WorldChoice::automatic;  // of cuda
+  double tolerance = 0.15;                     // of compare: relative difference of total times
   HostOptions host;
   ExpertFunction expert = ExpertFunction::identity;
   uint64_t seed = 1;  // of payload and weights

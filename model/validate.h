@@ -27,6 +27,7 @@ std::string_view to_string(RowSet set);
 /// patterns. '*' in a pattern stands for any text.
 using RowMatch = std::map<std::string, std::vector<std::string>>;
 bool fits(const RowMatch& match, const PublishedRow& row);
+bool fits_pattern(std::string_view pattern, std::string_view text);
 
 struct MachineRule {
   RowMatch match;

@@ -29,16 +29,6 @@ std::string field(const PublishedRow& row, std::string_view name) {
   fail_usage("rows have no field '{}'; allowed: {}", name, fmt::join(kFields, ", "));
 }
 
-bool fits_pattern(std::string_view pattern, std::string_view text) {
-  const size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == text;
-  if (!text.starts_with(pattern.substr(0, star))) return false;
-  pattern.remove_prefix(star + 1);
-  for (size_t at = star; at <= text.size(); ++at)
-    if (fits_pattern(pattern, text.substr(at))) return true;
-  return false;
-}
-
 RowMatch read_match(ConfigMap map) {
   RowMatch match;
   for (const std::string& key : map.keys()) {
@@ -91,6 +81,16 @@ RowRule read_rule(ConfigMap map) {
 std::string_view to_string(RowSet set) {
   constexpr std::array<std::string_view, 4> kNames = {"fit", "held_out", "secondary", "secondary_fit"};
   return kNames[static_cast<size_t>(set)];
+}
+
+bool fits_pattern(std::string_view pattern, std::string_view text) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == text;
+  if (!text.starts_with(pattern.substr(0, star))) return false;
+  pattern.remove_prefix(star + 1);
+  for (size_t at = star; at <= text.size(); ++at)
+    if (fits_pattern(pattern, text.substr(at))) return true;
+  return false;
 }
 
 bool fits(const RowMatch& match, const PublishedRow& row) {

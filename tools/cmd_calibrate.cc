@@ -10,6 +10,7 @@
 #include "model/calibrate.h"
 #include "model/error.h"
 #include "model/experiment.h"
+#include "model/sm_knee.h"
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/point.h"
@@ -30,6 +31,7 @@ struct Options {
   std::string output;
   bool phases = false;
   bool json = false;
+  double knee = 0;  // percent; 0: none asked for
 };
 
 /// What the points refer to, at one place.
@@ -147,8 +149,36 @@ std::string to_text(const Calibration& c) {
   return out;
 }
 
+Json knees_json(const std::vector<SmSweep>& sweeps, double share) {
+  Json out = Json::array();
+  for (const SmSweep& sweep : sweeps)
+    out.push_back({{"sweep", sweep.label},
+                   {"share", share},
+                   {"points", sweep.measured.size()},
+                   {"measured_sms", knee_of(sweep.measured, share)},
+                   {"predicted_sms", knee_of(sweep.predicted, share)}});
+  return out;
+}
+
+std::string knees_text(const std::vector<SmSweep>& sweeps, double share) {
+  constexpr double kPromised = 2;  // SMs
+  Table table({"knees of sweeps", "points", "measured SMs", "predicted SMs", "difference"});
+  int32_t kept = 0;
+  for (const SmSweep& sweep : sweeps) {
+    const double measured = knee_of(sweep.measured, share);
+    const double predicted = knee_of(sweep.predicted, share);
+    kept += std::abs(predicted - measured) <= kPromised;
+    table.add({sweep.label, std::to_string(sweep.measured.size()), fmt::format("{:.1f}", measured),
+               fmt::format("{:.1f}", predicted), fmt::format("{:+.1f}", predicted - measured)});
+  }
+  return table.text() + fmt::format("within {} SMs: {} of {} sweeps ({} % above the best time)\n", kPromised,
+                                    kept, sweeps.size(), number(share * 100));
+}
+
 int run(const Options& options) {
   check_writable_file(options.output);
+  if (!(options.knee >= 0 && options.knee <= 100))
+    fail_usage("--knee is {}; allowed: 0 .. 100 percent above the best time", options.knee);
   std::vector<Experiment> experiments = read_experiments(options.experiment, options.set);
   for (Experiment& e : experiments) e = effective(e, nullptr);
   const Costs start = start_costs(options, experiments);
@@ -176,12 +206,17 @@ int run(const Options& options) {
   const Calibration result = calibrate(points, start, how);
   write_file(options.output, to_yaml(result, file));
 
+  const double share = options.knee / 100;
+  const auto sweeps = options.knee > 0 ? sm_sweeps(experiments, result.points) : std::vector<SmSweep>();
   if (options.json) {
-    std::printf("%s\n", to_json(result).dump(2).c_str());
+    Json out = to_json(result);
+    if (options.knee > 0) out["knees"] = knees_json(sweeps, share);
+    std::printf("%s\n", out.dump(2).c_str());
     return 0;
   }
   const size_t without = points.size() - result.points.size();
   std::printf("%s\n", to_text(result).c_str());
+  if (options.knee > 0) std::printf("%s\n", knees_text(sweeps, share).c_str());
   if (without > 0) std::printf("%zu of %zu points have no trace.\n", without, points.size());
   std::printf("%s: costs '%s'%s\n", options.output.c_str(), file.name.c_str(),
               file.extends.empty() ? ", all values" : (", extends '" + file.extends + "'").c_str());
@@ -207,6 +242,8 @@ Action configure_calibrate(CLI::App& app) {
                  "costs to start from, a name or a file; default: the experiment's");
   app.add_option("--set", options->set, "override a key of the experiment, e.g. shape.topk=4")->take_all();
   app.add_flag("--phases", options->phases, "fit to the times of phases too");
+  app.add_option("--knee", options->knee,
+                 "print the knee of each sweep of SMs: where it is within PERCENT of its best time");
   app.add_flag("--json", options->json, "print the report as JSON");
   return [options] { return run(*options); };
 }

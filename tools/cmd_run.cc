@@ -6,6 +6,7 @@
 
 #include "model/error.h"
 #include "model/host_dump.h"
+#include "model/validate.h"
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/part.h"
@@ -24,6 +25,7 @@ struct Options {
   std::string dump;
   std::string csv;
   std::string part;
+  std::string only = "*";  // pattern of names of points
   int32_t jobs = 0;
   bool json = false;
 };
@@ -66,7 +68,7 @@ void check_request(const Options& options, const std::vector<Experiment>& experi
     fail_usage("--csv holds all points: give it to `plumb merge FOLDER`, not to a part");
   if (options.dump.empty()) return;
   if (experiments.size() != 1)
-    fail_usage("--dump takes one point, '{}' has {}; choose with --set", options.experiment,
+    fail_usage("--dump takes one point, '{}' has {}; choose with --only or --set", options.experiment,
                experiments.size());
   if (std::find(on.begin(), on.end(), "host") == on.end())
     fail_usage("--dump writes the rows of the host: run --on host");
@@ -102,8 +104,19 @@ int run_part(const Options& options, const std::vector<Experiment>& experiments)
   return exit_code_of(result);
 }
 
+/// The points whose names fit --only.
+std::vector<Experiment> chosen_points(const Options& options) {
+  std::vector<Experiment> all = read_experiments(options.experiment, options.set), chosen;
+  for (const Experiment& e : all)
+    if (fits_pattern(options.only, e.label)) chosen.push_back(e);
+  if (chosen.empty())
+    fail_usage("--only '{}': '{}' has no such point; its {} points go from '{}' to '{}'", options.only,
+               options.experiment, all.size(), all.front().label, all.back().label);
+  return chosen;
+}
+
 int run(const Options& options) {
-  auto experiments = read_experiments(options.experiment, options.set);
+  auto experiments = chosen_points(options);
   if (!options.on.empty())
     for (Experiment& e : experiments) e.run.on = options.on;
   check_request(options, experiments);
@@ -132,6 +145,7 @@ Action configure_run(CLI::App& app) {
   app.add_option("--dump", options->dump, "write the rows that the host run delivered to this folder");
   app.add_option("--csv", options->csv, "write phases, times and bytes to this file");
   app.add_option("--jobs", options->jobs, "points at a time, 0 = one per core");
+  app.add_option("--only", options->only, "points whose name fits this pattern, e.g. '*512 direct'");
   app.add_option("--part", options->part,
                  "only the points I, I + N, ... of a run shared by N processes: I/N, or auto");
   app.add_flag("--json", options->json, "print the result as JSON");

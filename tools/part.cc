@@ -143,7 +143,10 @@ std::string run_digest(const std::string& experiment_file, const std::vector<std
   for (const std::string& text : overrides) digest.add(text);
   for (const std::string& name : points.front().run.on) digest.add(name);
   std::set<std::string> machines;
-  for (const Experiment& point : points) machines.insert(point.machine_file);
+  for (const Experiment& point : points) {
+    digest.add(point.label);
+    machines.insert(point.machine_file);
+  }
   for (const std::string& file : machines) digest.add(read_file(file));
   return to_string(digest.finish());
 }

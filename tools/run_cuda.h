@@ -6,7 +6,8 @@
 
 namespace plumb {
 
-/// Runs the plan on the current GPU. Throws Error(environment) when the build has no CUDA or the machine no
+/// Runs the plan on the visible GPUs, as run.world says; forks the ranks when each takes a GPU, so that this
+/// process must not have used CUDA. Throws Error(environment) when the build has no CUDA or the machine no
 /// GPU, and what hw::CudaExecutor throws.
 Trace run_cuda(const Experiment& experiment, const Routing& routing, const Plan& plan);
 

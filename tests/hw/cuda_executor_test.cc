@@ -217,7 +217,8 @@ TEST(CudaExecutor, BytesThatAreNotTheHostsAreAnError) {
   HostExecutor oracle = other.executor();
   oracle.run(plan);
   try {
-    hw::run_kernels(plan, host.batch(), &oracle.result(), {});
+    const auto world = make_local_world(4);
+    hw::run_kernels(*world, plan, host.batch(), {.oracle = &oracle.result(), .expert = c.expert});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::mismatch);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -221,6 +222,45 @@ TEST(Launch, ForksWithoutALauncherAndMeetsUnderOne) {
     return launch({}, seven, body);
   });
   EXPECT_EQ(failures(outcomes), "");
+}
+
+/// What a shell command prints, and its exit code.
+std::pair<std::string, int> output_of(const std::string& command) {
+  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  std::string text;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+  return {text, pclose(pipe)};
+}
+
+TEST(Launch, RanksOfMpirunMeetOverTcpAndByAFile) {
+  if (output_of("command -v mpirun").second != 0) GTEST_SKIP() << "no mpirun in PATH";
+  if (!std::filesystem::exists(PLUMB_LAUNCH_RANKS)) GTEST_SKIP() << "no program " PLUMB_LAUNCH_RANKS;
+  const std::string file = testing::TempDir() + "plumb-mpirun-" + std::to_string(getpid());
+  // Root is allowed as containers run as root; two ranks may exceed the cores.
+  const std::string start =
+      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ";
+  const std::string run = "mpirun -np 2 --oversubscribe " PLUMB_LAUNCH_RANKS;
+  const std::string port = std::to_string(free_port());
+  for (const std::string& place :
+       {"MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port + " ", "PLUMB_MEETING_FILE=" + file + " "}) {
+    const auto [text, code] = output_of(start + place + run);
+    EXPECT_EQ(code, 0) << text;
+    for (const char* line :
+         {"rank 0 of 2, local rank 0, by Open MPI: met", "rank 1 of 2, local rank 1, by Open MPI: met"})
+      EXPECT_NE(text.find(line), std::string::npos) << place << text;
+  }
+  std::filesystem::remove(file);
+}
+
+TEST(Launch, ARankOfMpirunThatFailsEndsTheJob) {
+  if (output_of("command -v mpirun").second != 0) GTEST_SKIP() << "no mpirun in PATH";
+  if (!std::filesystem::exists(PLUMB_LAUNCH_RANKS)) GTEST_SKIP() << "no program " PLUMB_LAUNCH_RANKS;
+  const auto [text, code] = output_of(
+      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+      std::to_string(free_port()) + " mpirun -np 2 --oversubscribe " PLUMB_LAUNCH_RANKS " 1");
+  EXPECT_NE(code, 0);
+  EXPECT_NE(text.find("rank 1 fails as asked"), std::string::npos) << text;
 }
 
 TEST(Launch, AForkedRankThatFailsIsNamed) {

@@ -376,6 +376,17 @@ TEST(Analytic, ARankAloneMayUseTheUplinksOfItsNode) {
   EXPECT_GE(lower(4), 40e-6);
 }
 
+TEST(Analytic, TheBoundLetsAFollowerStartWithTheFirstOfItsStreams) {
+  // Rank 4 sends on what rank 5 sends it and what it has itself: its own rows need no latency of the domain.
+  Plan plan = empty_plan();
+  plan.add_phase({.name = "node", .engine = Engine::nic, .chunk_rows = 2, .row_bytes = 50'000});
+  plan.add_phase({.name = "rail", .engine = Engine::nic, .chunk_rows = 2, .row_bytes = 50'000});
+  const OpId own = plan.add(local(OpKind::copy, 0, 4, 50'000, 1));
+  const OpId peer = plan.add(put(0, 5, 4, Link::scale_up, 50'000));
+  plan.add(put(1, 4, 0, Link::scale_out, 5'000'000, 100), {{own, On::stream}, {peer, On::stream}});
+  expect_seconds(site().estimate(plan).lower, 100e-6 + site().latency(Link::scale_out, 4, 0));
+}
+
 TEST(Analytic, LowerBoundIsNeverAboveTheEstimate) {
   std::vector<Costs> all = {{}};
   for (const char* name : {"deepep_v1", "deepep_v1_low_latency", "deepep_v2", "cann", "hybrid_ep", "plumb"})
@@ -452,42 +463,6 @@ TEST(Analytic, WorkedNumberOfV1DispatchBetweenTwoNodes) {
   EXPECT_GE(found.total.value, 1340.1e-6);
   EXPECT_LE(found.total.value, 1340.1e-6 * 1.015);
   EXPECT_EQ(found.bottleneck, "scale_up");
-}
-
-TEST(Costs, FilesExtendEachOther) {
-  const Costs v1 = load_costs(kCosts, "deepep_v1"), efa = load_costs(kCosts, "deepep_v1_efa");
-  EXPECT_EQ(efa.scale_out_share.value, 0.80);
-  EXPECT_EQ(efa.scale_up_share.value, v1.scale_up_share.value);
-  EXPECT_EQ(efa.fixed.size(), v1.fixed.size());
-  EXPECT_THROW(load_costs(kCosts, "no_such_library"), Error);
-  EXPECT_THROW(load_costs(kCosts, "../h200x2"), Error);
-}
-
-TEST(Costs, GpusAreMatchedByWholeWords) {
-  const Costs v1 = load_costs(kCosts, "deepep_v1");
-  EXPECT_EQ(sm_rate(v1.sm, "NVIDIA H200 SXM")->value, 20.5e9);
-  EXPECT_EQ(sm_rate(v1.sm, "NVIDIA B200")->value, 32.6e9);
-  EXPECT_FALSE(sm_rate(v1.sm, "NVIDIA GB200").has_value());
-  EXPECT_EQ(sm_factor(v1.sm, "combine_up", "NVIDIA B200"), 1.11);
-  EXPECT_EQ(sm_factor(v1.sm, "dispatch", "NVIDIA B200"), 1);
-}
-
-TEST(Costs, ProgramsChooseTheirLibrary) {
-  EXPECT_EQ(default_costs(ProgramKind::v1_combine), "deepep_v1");
-  EXPECT_EQ(default_costs(ProgramKind::low_latency_dispatch), "deepep_v1_low_latency");
-  EXPECT_EQ(default_costs(ProgramKind::all_gather), "plumb");
-}
-
-TEST(Costs, AnUnknownClassOfPathIsAnError) {
-  ConfigFile file = ConfigFile::parse("name: mine\nfill_links: [nvlink]\n", "costs.yaml");
-  read_costs(file.root());
-  try {
-    file.finish();
-    FAIL() << "no error";
-  } catch (const ConfigError& e) {
-    EXPECT_NE(std::string(e.what()).find("'nvlink' is no class of path; allowed: local, scale_up, scale_out"),
-              std::string::npos);
-  }
 }
 
 }  // namespace

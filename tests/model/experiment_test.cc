@@ -64,6 +64,19 @@ TEST_F(ExperimentFile, ReadsEverySectionAndTakesRanksFromTheMachine) {
   EXPECT_EQ(e.machine.costs.name, "plumb");  // of the library that a dispatch belongs to
 }
 
+TEST_F(ExperimentFile, TheWorldOfRealRunsIsChosenOrAutomatic) {
+  const auto world_of = [&](const char* run) {
+    return read_experiments(write(std::string("program: {kind: dispatch}\n") + run))[0].run.world;
+  };
+  EXPECT_EQ(world_of(""), WorldChoice::automatic);
+  EXPECT_EQ(world_of("run: {world: auto}\n"), WorldChoice::automatic);
+  EXPECT_EQ(world_of("run: {world: local}\n"), WorldChoice::local);
+  EXPECT_EQ(world_of("run: {world: nvlink}\n"), WorldChoice::nvlink);
+  const std::string text = error_of("program: {kind: dispatch}\nrun: {world: gin}\n");
+  for (const char* expected : {"'world'", "'gin'", "auto", "local", "nvlink"})
+    EXPECT_NE(text.find(expected), std::string::npos) << text;
+}
+
 TEST_F(ExperimentFile, FewerRanksThanANodeFormOneGroup) {
   const auto all = read_experiments(write("program: {kind: dispatch}\n"), {"shape.ranks=4"});
   EXPECT_EQ(all[0].grouping().ranks, 4);

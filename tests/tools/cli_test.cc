@@ -23,6 +23,43 @@ TEST_F(Cli, ProbeWithoutAGpuSaysWhyBeforeItWrites) {
   EXPECT_EQ(plumb("probe --seconds 0").exit_code, 2);
 }
 
+/// Four points of experiments/two_gpus.yaml and their committed traces.
+TEST_F(Cli, CalibratePrintsTheKneesOfSweepsOfSms) {
+  const std::string text =
+      "schema: plumb.experiment/1\nname: two_gpus\n"
+      "machine: {file: " PLUMB_SOURCE_DIR "/topologies/h200x2.yaml, costs: " PLUMB_SOURCE_DIR
+      "/topologies/costs/plumb_nvlink_form.yaml}\n"
+      "program: {kind: dispatch, mode: direct, placement: direct}\n"
+      "shape: {ranks: 2, experts: 256, topk: 8, hidden: 7168, tokens_per_rank: 128, dtype: fp8}\n"
+      "routing: {kind: uniform, seed: 1}\nrun: {on: [analytic]}\npoints:\n";
+  std::string points;
+  std::string traces;
+  const int sms[] = {4, 8, 12, 16};
+  for (int i = 0; i < 4; ++i) {
+    points += "  - {name: 128 tokens " + std::to_string(sms[i]) +
+              " SMs, program.num_sms: " + std::to_string(sms[i]) + "}\n";
+    traces += " experiments/results/two_gpus/traces/point" + std::to_string(3 + i) + "-cuda.csv";
+  }
+  const std::string file = write("sweep.yaml", text + points);
+  const std::string command =
+      "calibrate " + file + " --fit fixed.0.time -o " + (folder_ / "fit.yaml").string() + " --knee ";
+  const Output out = plumb(command + "15 --trace" + traces);
+  EXPECT_EQ(out.exit_code, 0) << out.errors;
+  EXPECT_NE(out.text.find("knees of sweeps"), std::string::npos) << out.text;
+  EXPECT_NE(out.text.find(" of 1 sweeps (15.00 % above the best time)"), std::string::npos) << out.text;
+  const Json report = json(command + "15 --json --trace" + traces);
+  ASSERT_EQ(report["knees"].size(), 1u);
+  EXPECT_EQ(report["knees"][0]["sweep"], "128 tokens");
+  EXPECT_EQ(report["knees"][0]["points"], 4);
+  for (const char* knee : {"measured_sms", "predicted_sms"}) {
+    EXPECT_GE(report["knees"][0][knee], 4);
+    EXPECT_LE(report["knees"][0][knee], 16);
+  }
+  const Output wrong = plumb(command + "101 --trace" + traces);
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.errors.find("--knee is 101; allowed: 0 .. 100"), std::string::npos) << wrong.errors;
+}
+
 TEST_F(Cli, HelpOfEveryCommandShowsAnExample) {
   for (const std::string command : {"check", "plan", "run", "compare", "calibrate", "sms", "buffers", "topo",
                                     "probe", "trace", "validate"}) {
@@ -126,6 +163,21 @@ TEST_F(Cli, SweepRunsTheProductOfItsLists) {
   EXPECT_EQ(out["points"][1]["label"], "program.num_sms=4 shape.topk=2");
   EXPECT_EQ(out["points"][5]["label"], "program.num_sms=8 shape.topk=3");
   EXPECT_NE(out["points"][0]["digest"], out["points"][5]["digest"]);
+}
+
+TEST_F(Cli, RunTakesThePointsThatAPatternNames) {
+  const std::string run = "run " + experiment("sweep: {program.num_sms: [4, 8], shape.topk: [1, 2, 3]}\n") +
+                          " --on analytic --json";
+  const Json all = json(run), some = json(run + " --only '*topk=2'");
+  ASSERT_EQ(some["points"].size(), 2u);
+  EXPECT_EQ(some["points"][0], all["points"][1]);
+  EXPECT_EQ(some["points"][1], all["points"][4]);
+  const Output none = plumb(run + " --only '*topk=4'");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.errors.find("has no such point; its 6 points go from 'program.num_sms=4 shape.topk=1' to "
+                             "'program.num_sms=8 shape.topk=3'"),
+            std::string::npos)
+      << none.errors;
 }
 
 TEST_F(Cli, PlanTakesOnePointOfASweep) {
