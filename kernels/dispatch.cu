@@ -231,7 +231,7 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
     report(p.context, FaultKind::repeated_expert, Step::dispatch, p.context.rank, 0, mine.id, token);
 }
 
-/// Expand: tells the peers that the token's row and its metadata have landed. Matching side: copy_rows().
+/// Expand: tells the peers that the token's row and its metadata have landed. Matching side: follow_peers().
 __device__ __forceinline__ void announce(const auto& p, const Selection& mine, uint64_t call) {
   ptx::bulk_wait();
   ptx::fence_async_proxy();
