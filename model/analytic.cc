@@ -198,19 +198,7 @@ class Timeline {
     const auto& phases = pipeline.phases;
     std::vector<double> fill(phases.size());
     for (size_t i = 0; i < phases.size(); ++i) fill[i] = own_fill(phases[i], phases);
-    std::vector<double> chain = fill;
-    bool changed = true;
-    for (size_t round = 0; changed && round < phases.size(); ++round) {
-      changed = false;
-      for (size_t a = 0; a < phases.size(); ++a)
-        for (size_t b = 0; b < phases.size(); ++b) {
-          if (a == b || !(work_.relation(phases[a], phases[b]) & detail::kStream)) continue;
-          if (chain[a] + fill[b] <= chain[b]) continue;
-          chain[b] = chain[a] + fill[b];
-          changed = true;
-        }
-    }
-    return *std::max_element(chain.begin(), chain.end());
+    return detail::longest_chain(work_, phases, fill);
   }
 
   double own_fill(PhaseId p, const std::vector<PhaseId>& phases) const {

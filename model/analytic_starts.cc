@@ -83,6 +83,23 @@ class Starts {
 
 }  // namespace
 
+double longest_chain(const PlanWork& work, const std::vector<PhaseId>& phases,
+                     const std::vector<double>& times) {
+  std::vector<double> chain = times;
+  bool changed = true;
+  for (size_t round = 0; changed && round < phases.size(); ++round) {
+    changed = false;
+    for (size_t a = 0; a < phases.size(); ++a)
+      for (size_t b = 0; b < phases.size(); ++b) {
+        if (a == b || !(work.relation(phases[a], phases[b]) & kStream)) continue;
+        if (chain[a] + times[b] <= chain[b]) continue;
+        chain[b] = chain[a] + times[b];
+        changed = true;
+      }
+  }
+  return chain.empty() ? 0 : *std::max_element(chain.begin(), chain.end());
+}
+
 std::vector<PipelineStart> pipeline_starts(const Plan& plan, const PlanWork& work,
                                            const std::vector<std::vector<PhaseId>>& pipelines,
                                            const Costs& costs) {

@@ -81,6 +81,10 @@ PlanWork measure(const Plan& plan, const Machine& machine, const Fabric& fabric,
 /// that depend on each other in a circle.
 std::vector<std::vector<PhaseId>> find_pipelines(const PlanWork& work);
 
+/// The largest sum of `times` [phases.size()] along a chain of streams.
+double longest_chain(const PlanWork& work, const std::vector<PhaseId>& phases,
+                     const std::vector<double>& times);
+
 /// What a pipeline pays on a rank before it moves anything there.
 struct PipelineStart {
   bool is_free = false;  // a fixed time covers all of its phases, which then cost nothing

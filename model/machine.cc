@@ -149,6 +149,14 @@ class Reader {
     up.store_rate = map.sourced("store_rate", ceiling, Sourced<BytesPerSecond>{});
     up.load_rate = map.sourced("load_rate", ceiling, Sourced<BytesPerSecond>{});
     up.copy_engine_rate = map.sourced("copy_engine_rate", ceiling, Sourced<BytesPerSecond>{});
+    up.packets = read_packets(map);
+  }
+
+  static PacketForm read_packets(ConfigMap& map) {
+    const Sourced<int64_t> silent{};
+    return {.header_bytes = map.sourced<int64_t>("header_bytes", {1, 256}, silent),
+            .next_header_bytes = map.sourced<int64_t>("next_header_bytes", {1, 256}, silent),
+            .buffer_round_trips = map.sourced<int64_t>("buffer_round_trips", {1, 64}, silent)};
   }
 
   void read_nics(ConfigMap& map) {
@@ -203,6 +211,7 @@ class Reader {
     out.port_rate = map.sourced("port_rate", kPortRate);
     out.hop_latency = map.sourced("hop_latency", kLinkLatency);
     out.mtu_bytes = map.sourced<int64_t>("mtu_bytes", {256, 65536});
+    out.packets = read_packets(map);
   }
 
   void report_ports(ConfigMap& up, ConfigMap& out) {
@@ -246,6 +255,25 @@ BytesPerSecond Machine::scale_out_rate() const {
   }
   return scale_out.port_rate.value *
          (static_cast<double>(scale_out.nics_per_node) * scale_out.ports_per_nic / ranks);
+}
+
+bool Machine::is_unified_bus() const {
+  return std::holds_alternative<Planes>(scale_out.topology) ||
+         std::holds_alternative<Mesh>(scale_out.topology);
+}
+
+/// Usual forms: docs/machine.md, section packets, says where they are from.
+PacketForm Machine::packet_form(Link network) const {
+  const bool is_out = network == Link::scale_out;
+  PacketForm form = is_out ? scale_out.packets : scale_up.packets;
+  const auto fill = [](Sourced<int64_t>& number, int64_t usual) {
+    if (number.value == 0) number = {.value = usual, .source = "usual for its kind"};
+  };
+  const bool is_nvlink = !is_out && !is_unified_bus();
+  fill(form.header_bytes, is_unified_bus() ? 44 : is_nvlink ? 1 : 42);
+  fill(form.next_header_bytes, is_unified_bus() ? 44 : is_nvlink ? 1 : 26);
+  fill(form.buffer_round_trips, is_nvlink ? 8 : 1);
+  return form;
 }
 
 Machine read_machine(ConfigMap root, int32_t nodes) { return Reader(root).read(nodes); }

@@ -29,6 +29,13 @@ struct Gpu {
   Sourced<BytesPerSecond> copy_engine_rate;  // of one copy engine
 };
 
+/// What packets of a network carry and need beside payload. 0 = the file does not say.
+struct PacketForm {
+  Sourced<int64_t> header_bytes;        // of the first or only packet of a message
+  Sourced<int64_t> next_header_bytes;   // of its other packets
+  Sourced<int64_t> buffer_round_trips;  // of credits that a lane's buffer holds at least, at the link's rate
+};
+
 /// Scale-up network of a domain.
 struct SwitchedDomain {  // every GPU on `planes` switches (NVSwitch, UB L1)
   int32_t ranks = 8;
@@ -78,6 +85,7 @@ struct ScaleUp {
   Sourced<BytesPerSecond> store_rate;        // SMs store to the peer
   Sourced<BytesPerSecond> load_rate;         // SMs load from the peer
   Sourced<BytesPerSecond> copy_engine_rate;  // a copy engine
+  PacketForm packets;
 };
 
 struct ScaleOut {
@@ -88,6 +96,7 @@ struct ScaleOut {
   Sourced<Seconds> nic_latency;       // GPU memory to wire, one side
   Sourced<Seconds> hop_latency;       // cable plus switch (mesh: cable plus the NPU at its end)
   Sourced<int64_t> mtu_bytes;
+  PacketForm packets;
 };
 
 struct Machine {
@@ -109,6 +118,10 @@ struct Machine {
   /// GPU: 100 GB/s; 8 GPUs on 4 ports: 25 GB/s). Planes: its share of the L1 uplinks, at most its scale-up
   /// rate. Mesh: its cables to other domains, when all are in use. 0 when there is no scale-out network.
   BytesPerSecond scale_out_rate() const;
+  /// Planes and meshes between nodes are UnifiedBus: one kind of packets in both networks.
+  bool is_unified_bus() const;
+  /// What the file says of a network's packets, and what is usual for its kind where it does not.
+  PacketForm packet_form(Link network) const;
 };
 
 /// Reads a machine file (docs/machine.md). `nodes` 0 takes the file's default. Throws ConfigError with all

@@ -4,11 +4,20 @@
 namespace plumb {
 namespace {
 
-const std::vector<std::pair<std::string_view, RoutePolicy>>& policy_names() {
-  static const std::vector<std::pair<std::string_view, RoutePolicy>> names = {
+using PolicyNames = std::vector<std::pair<std::string_view, RoutePolicy>>;
+
+const PolicyNames& policy_names() {
+  static const PolicyNames names = {
       {"adaptive", RoutePolicy::adaptive}, {"by_destination", RoutePolicy::by_destination},
       {"by_flow", RoutePolicy::by_flow},   {"spread", RoutePolicy::spread},
       {"valiant", RoutePolicy::valiant},   {"ugal", RoutePolicy::ugal}};
+  return names;
+}
+
+/// `even` keeps a record for each pair of ranks, which only small networks can afford.
+PolicyNames scale_up_policy_names() {
+  PolicyNames names = policy_names();
+  names.emplace_back("even", RoutePolicy::even);
   return names;
 }
 
@@ -79,7 +88,7 @@ SimEvent read_event(ConfigMap map) {
 std::string_view to_string(Fidelity fidelity) { return fidelity == Fidelity::packet ? "packet" : "flow"; }
 
 std::string_view to_string(RoutePolicy policy) {
-  for (const auto& [name, value] : policy_names())
+  for (const auto& [name, value] : scale_up_policy_names())
     if (value == policy) return name;
   return "?";
 }
@@ -94,7 +103,7 @@ SimOptions read_sim_options(ConfigMap map) {
   else
     o.packet = map.quantity<Bytes>("packet", {Bytes{64}, Bytes{1 << 24}}, o.packet);
   o.queue_pairs = static_cast<int32_t>(map.integer("queue_pairs", {1, 1 << 16}, o.queue_pairs));
-  o.routing[0] = map.choice("scale_up_routing", policy_names(), o.routing[0]);
+  o.routing[0] = map.choice("scale_up_routing", scale_up_policy_names(), o.routing[0]);
   o.routing[1] = map.choice("routing", policy_names(), o.routing[1]);
   o.input_queues = map.choice<InputQueues>(
       "input_queues", {{"per_output", InputQueues::per_output}, {"fifo", InputQueues::fifo}}, o.input_queues);

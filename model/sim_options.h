@@ -27,6 +27,7 @@ enum class RoutePolicy : uint8_t {
   by_flow,         // hash of source, destination and class: ECMP, UB "per flow"
   spread,          // at random for every packet: UB "per packet"
   adaptive,        // the least loaded lane for every packet
+  even,            // a rank's bytes to each other rank equally over its NVLink switches; elsewhere adaptive
   valiant,         // over a random vertex that endpoints hang on, adaptive on the way
   ugal,            // minimal or Valiant, whichever promises less queue times hops at the first switch
 };
@@ -63,7 +64,7 @@ struct SimOptions {
   Bytes packet{};               // payload of a packet; 0 = the MTU of the machine
   bool packet_per_row = false;  // one packet per row instead
   int32_t queue_pairs = 32;     // messages a rank works on at once, per network and class
-  std::array<RoutePolicy, 2> routing = {RoutePolicy::adaptive, RoutePolicy::adaptive};  // scale_up, scale_out
+  std::array<RoutePolicy, 2> routing = {RoutePolicy::even, RoutePolicy::adaptive};  // scale_up, scale_out
   InputQueues input_queues = InputQueues::per_output;
   SignalOrder signals = SignalOrder::counted;
   CongestionSettings congestion;

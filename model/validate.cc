@@ -147,6 +147,9 @@ class Runner {
                                rule.gate_groups, rule.gate_group_topk, grouping.scaleup);
     out.load = &load(out, rule, grouping);
     out.program = program_of(row, rule, grouping);
+    // DeepEP has one for each local expert, to each rank; what runs over UnifiedBus has none.
+    if (rule.program == "low_latency" && !out.machine->machine.is_unified_bus())
+      out.program.num_qps = out.shape.experts;
     return out;
   }
 

@@ -16,28 +16,18 @@ class CreditLists {
   Ps next_time(const Lane& lane) const { return records_[lane.credit_head].time; }
 
   /// Returns true when these are the first to come.
-  bool add(Lane& lane, Ps time, int32_t units, Ps now) {
+  bool add(Lane& lane, Ps time, int32_t units) {
     const uint32_t index = records_.add();
-    Record& record = records_[index];
-    record.time = time;
-    record.units = units;
-    if (lane.credit_head == kNil) {
-      lane.credit_head = lane.credit_tail = index;
-      return true;
+    uint32_t before = lane.credit_head == kNil ? kNil : lane.credit_tail;
+    uint32_t after = kNil;
+    while (before != kNil && records_[before].time > time) {  // packets may leave by faster and slower ports
+      after = before;
+      before = before == lane.credit_head ? kNil : records_[before].previous;
     }
-    Record& tail = records_[lane.credit_tail];
-    if (tail.time <= time) {
-      tail.next = index;
-      lane.credit_tail = index;
-      return false;
-    }
-    merge_come(lane, now);
-    uint32_t* link = &lane.credit_head;  // packets may leave by faster and slower ports
-    while (records_[*link].time <= time) link = &records_[*link].next;
-    record.next = *link;
-    const bool is_first = link == &lane.credit_head;
-    *link = index;
-    return is_first;
+    records_[index] = {.time = time, .units = units, .next = after, .previous = before};
+    (before == kNil ? lane.credit_head : records_[before].next) = index;
+    (after == kNil ? lane.credit_tail : records_[after].previous) = index;
+    return before == kNil;
   }
 
   /// Takes out what has come by now.
@@ -70,25 +60,12 @@ class CreditLists {
   int64_t memory_bytes() const { return records_.memory_bytes(); }
 
  private:
-  /// What has come by now becomes one record: a lane that seldom sends does not gather a list to walk along.
-  void merge_come(const Lane& lane, Ps now) {
-    Record& first = records_[lane.credit_head];
-    while (first.time <= now && first.next != kNil && first.next != lane.credit_tail &&
-           records_[first.next].time <= now) {
-      const uint32_t gone = first.next;
-      first.time = records_[gone].time;
-      first.units += records_[gone].units;
-      first.next = records_[gone].next;
-      records_.remove(gone);
-    }
-  }
-
   struct Record {
     Ps time = 0;
     int32_t units = 0;
     uint32_t next = kNil;
+    uint32_t previous = kNil;  // out of date in the first
   };
-  static_assert(sizeof(Record) == 16);
 
   Pool<Record> records_;
 };

@@ -10,6 +10,7 @@ namespace plumb::sim {
 namespace {
 
 constexpr size_t kInsertionSortLimit = 32;
+constexpr size_t kMapNodeBytes = 48;
 constexpr Ps kBucketsAhead = 8;  // more would make of open_ a long sorted list to insert into
 
 /// Stable: events of equal date keep their order.
@@ -31,18 +32,20 @@ void sort_by_time(std::span<EventQueue::Event> events) {
 
 EventQueue::EventQueue(int width_bits, int bucket_bits, size_t look_ahead)
     : width_bits_(width_bits),
+      far_bits_(std::min(bucket_bits - 3, 32 - width_bits)),  // offsets in a coarse bucket have 32 bits
       mask_((1u << bucket_bits) - 1),
       look_ahead_(look_ahead),
       heads_(size_t{1} << bucket_bits, kNil),
       occupied_((size_t{1} << bucket_bits) / 64, 0) {
   PLUMB_CHECK(width_bits >= 0 && width_bits < 32 && bucket_bits >= 6 && bucket_bits < 32,
               "wheel of 2^{} x 2^{}", bucket_bits, width_bits);
+  move_far_events();
 }
 
 int64_t EventQueue::memory_bytes() const {
   return static_cast<int64_t>(heads_.capacity() * sizeof(uint32_t) + occupied_.capacity() * sizeof(uint64_t) +
                               blocks_.capacity() * sizeof(Block) + open_.capacity() * sizeof(Event) +
-                              far_.capacity() * sizeof(Far));
+                              far_.size() * kMapNodeBytes);
 }
 
 void EventQueue::insert_open(Ps time, uint32_t word) {
@@ -53,11 +56,13 @@ void EventQueue::insert_open(Ps time, uint32_t word) {
 }
 
 void EventQueue::insert_far(Ps time, uint32_t word) {
-  far_.push_back({time, far_sequence_++, word});
-  std::push_heap(far_.begin(), far_.end(), Later{});
+  const int bits = width_bits_ + far_bits_;
+  const Ps bucket = time >> bits;
+  append(far_.try_emplace(bucket, kNil).first->second,
+         {static_cast<uint32_t>(time - (bucket << bits)), word});
 }
 
-uint32_t EventQueue::add_block(uint32_t slot) {
+void EventQueue::add_block(uint32_t& head) {
   uint32_t block = free_block_;
   if (block == kNil) {
     block = static_cast<uint32_t>(blocks_.size());
@@ -66,10 +71,20 @@ uint32_t EventQueue::add_block(uint32_t slot) {
     free_block_ = blocks_[block].next;
   }
   blocks_[block].count = 0;
-  blocks_[block].next = heads_[slot];
-  heads_[slot] = block;
-  occupied_[slot / 64] |= uint64_t{1} << (slot % 64);
-  return block;
+  blocks_[block].next = head;
+  head = block;
+}
+
+template <class Visit>
+void EventQueue::empty_chain(uint32_t head, Visit visit) {
+  chain_.clear();
+  for (uint32_t b = head; b != kNil; b = blocks_[b].next) chain_.push_back(b);
+  for (size_t i = chain_.size(); i-- > 0;) {  // the oldest block is the last of the chain
+    const Block block = blocks_[chain_[i]];
+    blocks_[chain_[i]].next = free_block_;
+    free_block_ = chain_[i];
+    for (uint32_t e = 0; e < block.count; ++e) visit(block.entries[e]);
+  }
 }
 
 Ps EventQueue::next_bucket() const {
@@ -88,12 +103,18 @@ Ps EventQueue::next_bucket() const {
   return kNever;
 }
 
+/// Takes the coarse buckets that the wheel has room for into it.
 void EventQueue::move_far_events() {
-  while (!far_.empty() && (far_.front().time >> width_bits_) - base_ <= static_cast<Ps>(mask_)) {
-    const Far event = far_.front();
-    std::pop_heap(far_.begin(), far_.end(), Later{});
-    far_.pop_back();
-    insert_near(event.time >> width_bits_, event.time, event.word);
+  const Ps end = (base_ + 1 + static_cast<Ps>(mask_)) >> far_bits_;
+  near_end_ = end << far_bits_;
+  while (!far_.empty() && far_.begin()->first < end) {
+    const Ps start = far_.begin()->first << (width_bits_ + far_bits_);
+    const uint32_t head = far_.begin()->second;
+    far_.erase(far_.begin());
+    empty_chain(head, [&](const Entry& e) {
+      const Ps time = start + e.offset;
+      insert_near(time >> width_bits_, time, e.word);
+    });
   }
 }
 
@@ -116,9 +137,9 @@ void EventQueue::open_next() {
   Ps bucket = next_bucket();
   if (bucket == kNever) {
     PLUMB_CHECK(!far_.empty(), "pop from an empty event queue");
-    base_ = (far_.front().time >> width_bits_) - 1;
+    base_ = (far_.begin()->first << far_bits_) - 1;
     move_far_events();
-    bucket = base_ + 1;
+    bucket = next_bucket();
   }
   open_bucket(bucket);
   // Now, not when they are due: an event pushed later for the same date must come after them.
@@ -131,24 +152,11 @@ void EventQueue::open_bucket(Ps bucket) {
   const uint32_t slot = static_cast<uint32_t>(bucket) & mask_;
   open_.erase(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(position_));
   position_ = 0;
-  chain_.clear();
-  size_t count = 0;
-  for (uint32_t b = heads_[slot]; b != kNil; b = blocks_[b].next) {
-    chain_.push_back(b);
-    count += blocks_[b].count;
-  }
+  const uint32_t head = heads_[slot];
   heads_[slot] = kNil;
   occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
   const size_t before = open_.size();
-  open_.resize(before + count);
-  Event* out = open_.data() + before;
-  for (size_t i = chain_.size(); i-- > 0;) {  // the oldest block is the last of the chain
-    Block& block = blocks_[chain_[i]];
-    for (uint32_t e = 0; e < block.count; ++e)
-      *out++ = {start + block.entries[e].offset, block.entries[e].word};
-    block.next = free_block_;
-    free_block_ = chain_[i];
-  }
+  empty_chain(head, [&](const Entry& e) { open_.push_back({start + e.offset, e.word}); });
   sort_by_time(std::span(open_).subspan(before));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "sim/time.h"
@@ -10,8 +11,9 @@
 namespace plumb::sim {
 
 /// Holds events of 32 bits each. push() and pop() cost amortised O(1) for dates less than
-/// 2^(width_bits + bucket_bits) ps ahead; later ones wait in a heap. A block wheel streams through memory
-/// where a wheel of linked nodes or a heap chases pointers; it was the fastest of four queues tried.
+/// 2^(width_bits + bucket_bits) ps ahead; later ones wait unsorted in coarse buckets and move once. A block
+/// wheel streams through memory where a wheel of linked nodes or a heap chases pointers; it was the fastest
+/// of four queues tried.
 class EventQueue {
  public:
   struct Event {
@@ -32,7 +34,7 @@ class EventQueue {
     const Ps bucket = time >> width_bits_;
     if (bucket <= base_) {
       insert_open(time, word);
-    } else if (bucket - base_ <= static_cast<Ps>(mask_)) {
+    } else if (bucket < near_end_) {
       insert_near(bucket, time, word);
     } else {
       insert_far(time, word);
@@ -72,27 +74,23 @@ class EventQueue {
     Entry entries[kBlockEntries];
   };
   static_assert(sizeof(Block) == 64);
-  struct Far {
-    Ps time;
-    uint64_t sequence;
-    uint32_t word;
-  };
-  struct Later {
-    bool operator()(const Far& a, const Far& b) const {
-      return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
-    }
-  };
-
   void insert_near(Ps bucket, Ps time, uint32_t word) {
     const uint32_t slot = static_cast<uint32_t>(bucket) & mask_;
-    uint32_t head = heads_[slot];
-    if (head == kNil || blocks_[head].count == kBlockEntries) head = add_block(slot);
+    uint32_t& head = heads_[slot];
+    if (head == kNil) occupied_[slot / 64] |= uint64_t{1} << (slot % 64);
+    append(head, {static_cast<uint32_t>(time - (bucket << width_bits_)), word});
+  }
+  void append(uint32_t& head, Entry entry) {
+    if (head == kNil || blocks_[head].count == kBlockEntries) add_block(head);
     Block& block = blocks_[head];
-    block.entries[block.count++] = {static_cast<uint32_t>(time - (bucket << width_bits_)), word};
+    block.entries[block.count++] = entry;
   }
   void insert_open(Ps time, uint32_t word);
   void insert_far(Ps time, uint32_t word);
-  uint32_t add_block(uint32_t slot);
+  void add_block(uint32_t& head);
+  /// Frees a chain of blocks and calls visit(entry) for its entries, oldest first.
+  template <class Visit>
+  void empty_chain(uint32_t head, Visit visit);
   void look_ahead();
   void open_next();
   void open_bucket(Ps bucket);
@@ -100,9 +98,11 @@ class EventQueue {
   Ps next_bucket() const;  // of the wheel, kNever when it is empty
 
   int width_bits_;
+  int far_bits_;  // 2^far_bits_ buckets are a coarse one
   uint32_t mask_;
   size_t look_ahead_;
-  Ps base_ = -1;  // number of the last bucket that was opened
+  Ps base_ = -1;     // number of the last bucket that was opened
+  Ps near_end_ = 0;  // number of the first bucket that is not in the wheel; it starts a coarse one
   size_t size_ = 0;
   std::vector<uint32_t> heads_;     // [buckets] newest block of the chain
   std::vector<uint64_t> occupied_;  // [buckets / 64] bitmap
@@ -111,8 +111,7 @@ class EventQueue {
   std::vector<Event> open_;  // the open buckets in order
   size_t position_ = 0;      // next event of open_
   std::vector<uint32_t> chain_;
-  std::vector<Far> far_;  // heap, earliest first
-  uint64_t far_sequence_ = 0;
+  std::map<Ps, uint32_t> far_;  // by number of the coarse bucket: newest block of its chain
 };
 
 }  // namespace plumb::sim

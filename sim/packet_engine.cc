@@ -99,8 +99,10 @@ void PacketEngine::choose_hop_classes() {
 }
 
 int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
+  // Each cable of a link ends in a port of its own.
   int64_t bytes =
-      settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer;
+      fabric_.links()[static_cast<size_t>(channel.links[0])].cables *
+      (settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer);
   const double rate = channel.rate.value * 1e-12;  // bytes per ps
   if (settings_.fit_buffers) {
     const NetworkSettings& network = settings_.network(channel.network);
@@ -269,7 +271,11 @@ inline void PacketEngine::prefetch_packet(size_t step, uint32_t index, bool is_t
       return prefetch(&p);
     case 1:
       prefetch(&lane(p.in));
-      if (is_there) prefetch(&messages_[p.message]);
+      if (!is_there) return;
+      prefetch(&messages_[p.message]);
+      if ((p.flags & kLastPacket) == 0) return;
+      prefetch(&contents_[p.message]);
+      prefetch(&contents_[p.message].cookie);
       return;
     case 2:
       credits_.prefetch_last(lane(p.in));
@@ -293,8 +299,11 @@ inline void PacketEngine::prefetch_port(size_t step, uint32_t channel) const {
     for (uint32_t l = 0; l < std::min(lanes_per_port_, kPrefetchLanes); ++l) prefetch(&lane(channel, l));
     return;
   }
-  if (step == 2 && port.feeder < sources_.size() && sources_[port.feeder].following != kNil)
-    prefetch(&messages_[sources_[port.feeder].following]);
+  if (step <= 2 && port.feeder < sources_.size()) {
+    const Source& source = sources_[port.feeder];
+    if (step == 1) prefetch(&source);
+    if (step == 2 && source.following != kNil) prefetch(&messages_[source.following]);
+  }
   for (uint64_t waiting = port.waiting_lanes; waiting != 0; waiting &= waiting - 1) {
     const Lane& lane = this->lane(channel, static_cast<uint32_t>(std::countr_zero(waiting)));
     if (step == 1) {

@@ -182,6 +182,8 @@ bool PacketEngine::send_one(uint32_t source) {
     const Channel channel = when <= now_ ? open_gate(s, index) : kNil;
     if (channel != kNil) {
       const uint32_t packet = make_packet(index, channel);
+      if (router_.is_even(state.is_scale_out))
+        router_.count_even(packets_[packet], static_cast<Vertex>(state.src), channel);
       s.following = state.next;
       s.ring = index;
       if (state.packets_unmade == 0) {  // its queue pair is free

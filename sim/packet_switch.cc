@@ -232,7 +232,7 @@ void PacketEngine::port_done(Channel channel) {
 void PacketEngine::return_credits(LaneId id, Ps leaves, int32_t units) {
   Lane& lane = this->lane(id);
   const Ps time = leaves + lane.wire_latency;
-  const bool is_first = credits_.add(lane, time, units, now_);
+  const bool is_first = credits_.add(lane, time, units);
   if (lane.waiting == 0 || (lane.has_credit_event && !is_first)) return;
   const Port& port = this->port(lane.channel);
   if (port.has_done_event || port.is_down || port.busy_until > now_) return;  // it will look itself

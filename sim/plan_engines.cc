@@ -24,6 +24,8 @@ void PlanPlayer::prepare_engines() {
   at_gates_.resize(pipelines_.size() * ranks_);
   engines_.resize(ranks_ * kEngines);
   rings_.resize(ranks_ * kEngines * plan_.phases().size());
+  served_.resize(rings_.size());
+  measure_depths(work);
   running_.resize(has_compute_ ? ranks_ : 0);
   active_ops_.assign(has_compute_ ? plan_.phases().size() * ranks_ : 0, 0);
   speeds_.assign(ranks_, 1);
@@ -39,19 +41,28 @@ void PlanPlayer::prepare_engines() {
 }
 
 /// Fixed times were fitted with the latency of paths in them that are not on `fill_links`; here the network
-/// adds it.
+/// adds it: once for each hop of a chain of streams.
 void PlanPlayer::leave_out_hidden_latency(const detail::PlanWork& work) {
   for (size_t i = 0; i < pipelines_.size(); ++i) {
-    double hidden = 0;
+    std::vector<double> hidden(pipelines_[i].size());
     for (const Link link : {Link::scale_up, Link::scale_out}) {
       if (std::count(costs_.fill_links.begin(), costs_.fill_links.end(), link) > 0) continue;
-      double longest = 0;
-      for (const PhaseId p : pipelines_[i])
-        longest = std::max(longest, work.longest_latency[p][detail::network_index(link)]);
-      hidden += longest;
+      for (size_t p = 0; p < hidden.size(); ++p)
+        hidden[p] = std::max(hidden[p], work.longest_latency[pipelines_[i][p]][detail::network_index(link)]);
     }
-    starts_[i].wait = std::max(0.0, starts_[i].wait - hidden);
+    starts_[i].wait = std::max(0.0, starts_[i].wait - detail::longest_chain(work, pipelines_[i], hidden));
   }
+}
+
+/// How far down its pipeline a phase is.
+void PlanPlayer::measure_depths(const detail::PlanWork& work) {
+  depths_.assign(plan_.phases().size(), 0);
+  for (const auto& phases : pipelines_)
+    for (size_t round = 1; round < phases.size(); ++round)
+      for (const PhaseId a : phases)
+        for (const PhaseId b : phases)
+          if (a != b && (work.relation(a, b) & detail::kStream) != 0)
+            depths_[b] = std::max(depths_[b], std::min(depths_[a] + 1, static_cast<int32_t>(round)));
 }
 
 Ps PlanPlayer::scaled(Rank rank, double seconds) const {
@@ -168,26 +179,42 @@ void PlanPlayer::run(OpId id) {
   step(rank, *engine);
 }
 
-/// Takes the next chunk, of the next phase in turn that has one.
+/// The op whose chunk comes next: pipelines take turns; in one the phase furthest down goes first, as bounded
+/// buffers between phases make it be, and phases as far down take turns.
+OpId PlanPlayer::take_next(size_t engine) {
+  EngineState& state = engines_[engine];
+  const size_t base = engine * plan_.phases().size();
+  for (size_t i = 1; i <= pipelines_.size(); ++i) {
+    const size_t turn = (state.turn + i) % pipelines_.size();
+    int32_t best = -1;
+    for (const PhaseId p : pipelines_[turn]) {
+      if (rings_[base + p].first == kEnd) continue;
+      const bool is_deeper = best < 0 || depths_[p] > depths_[static_cast<size_t>(best)];
+      const bool is_next = best >= 0 && depths_[p] == depths_[static_cast<size_t>(best)] &&
+                           served_[base + p] < served_[base + static_cast<size_t>(best)];
+      if (is_deeper || is_next) best = p;
+    }
+    if (best < 0) continue;
+    state.turn = static_cast<uint16_t>(turn);
+    served_[base + static_cast<size_t>(best)] = ++state.served;
+    return pop(rings_[base + static_cast<size_t>(best)], &OpState::next_at_rank);
+  }
+  return kEnd;
+}
+
 void PlanPlayer::step(Rank rank, EngineKind kind) {
   const size_t at = index(rank, kind);
   EngineState& engine = engines_[at];
   if (!engine.is_idle || dead_since_[static_cast<size_t>(rank)] <= now_) return;
-  const size_t phases = plan_.phases().size();
-  for (size_t i = 1; i <= phases; ++i) {
-    const size_t turn = (engine.turn + i) % phases;
-    const OpId id = pop(rings_[at * phases + turn], &OpState::next_at_rank);
-    if (id == kEnd) continue;
-    engine.turn = static_cast<PhaseId>(turn);
-    engine.is_idle = false;
-    engine.current = id;
-    OpState& s = state(id);
-    const Ps time = scaled(rank, chunk_seconds(kind, op(id), s, s.started++));
-    engine.worked += time;
-    engine.free_at = std::max(engine.free_at, now_) + time;
-    schedule(engine.free_at, Action::engine_done, rank, static_cast<int32_t>(kind));
-    return;
-  }
+  const OpId id = take_next(at);
+  if (id == kEnd) return;
+  engine.is_idle = false;
+  engine.current = id;
+  OpState& s = state(id);
+  const Ps time = scaled(rank, chunk_seconds(kind, op(id), s, s.started++));
+  engine.worked += time;
+  engine.free_at = std::max(engine.free_at, now_) + time;
+  schedule(engine.free_at, Action::engine_done, rank, static_cast<int32_t>(kind));
 }
 
 void PlanPlayer::engine_done(Rank rank, EngineKind kind) {

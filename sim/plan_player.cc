@@ -48,9 +48,9 @@ PlanPlayer::PlanPlayer(const Plan& plan, const Machine& machine, const Fabric& f
                fabric.ranks());
   if (plan.ops().size() > kOpMask) fail_usage("a plan of {} ops is too large to play", plan.ops().size());
   prepare_ops();
+  prepare_engines();
   link_dependents();
   mark_signals();
-  prepare_engines();
 }
 
 void PlanPlayer::prepare_ops() {
@@ -69,7 +69,15 @@ void PlanPlayer::prepare_ops() {
   barriers_.resize(plan_.barriers().size());
 }
 
-/// Turns the edges around. A barrier says that what was sent before it has arrived, so it waits for that.
+/// Whether `id` is a put that takes no time, after one of the same pair: it does not overtake it.
+bool PlanPlayer::is_free_signal(OpId id, OpId before) const {
+  const Op &o = op(id), &data = op(before);
+  return starts_[pipeline_of_[o.phase]].is_free && o.kind == OpKind::put && data.kind == OpKind::put &&
+         is_network(o) && data.src == o.src && data.dst == o.dst && data.link == o.link;
+}
+
+/// Turns the edges around. A barrier says that what was sent before it has arrived, so it waits for that; so
+/// does a signal whose time is left out.
 void PlanPlayer::link_dependents() {
   const auto count = static_cast<OpId>(states_.size());
   dependent_begin_.assign(states_.size() + 1, 0);
@@ -83,7 +91,7 @@ void PlanPlayer::link_dependents() {
     OpState& s = state(id);
     for (const Dep& dep : plan_.deps(id)) {
       On on = dep.on;
-      if (on == On::sent && op(id).kind == OpKind::barrier) on = On::arrived;
+      if (on == On::sent && (op(id).kind == OpKind::barrier || is_free_signal(id, dep.op))) on = On::arrived;
       if (on == On::sent) reports_sent_[static_cast<size_t>(dep.op)] = 1;
       dependents_[fill[static_cast<size_t>(dep.op)]++] = static_cast<uint32_t>(id) | static_cast<uint32_t>(on)
                                                                                          << kEventShift;
@@ -155,14 +163,15 @@ void PlanPlayer::start(Network& network) {
 }
 
 void PlanPlayer::schedule(Ps at, Action action, int32_t a, int32_t b) {
-  agenda_.push({.at = at, .order = entries_++, .action = action, .a = a, .b = b});
-  network_->call_at(at, 0);
+  const uint32_t timer = agenda_.add();
+  agenda_[timer] = {.action = action, .a = a, .b = b};
+  network_->call_at(at, timer);
 }
 
-void PlanPlayer::on_timer(uint32_t, Ps at) {
+void PlanPlayer::on_timer(uint32_t timer, Ps at) {
   now_ = at;
-  const Entry entry = agenda_.top();
-  agenda_.pop();
+  const Entry entry = agenda_[timer];
+  agenda_.remove(timer);
   switch (entry.action) {
     case Action::open_gate: {
       const size_t gate = static_cast<size_t>(entry.a) * ranks_ + static_cast<size_t>(entry.b);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <queue>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "sim/network.h"
 #include "sim/path_latency.h"
 #include "sim/plan_records.h"
+#include "sim/pool.h"
 
 namespace plumb::sim {
 
@@ -59,6 +59,7 @@ class PlanPlayer final : public Traffic {
 
   // plan_player.cc
   void prepare_ops();
+  bool is_free_signal(OpId id, OpId before) const;
   void link_dependents();
   void stagger(std::span<uint32_t> edges) const;
   void mark_signals();
@@ -84,6 +85,8 @@ class PlanPlayer final : public Traffic {
   bool pass_gate(OpId id);
   void run(OpId id);
   void run_free(OpId id);
+  void measure_depths(const detail::PlanWork& work);
+  OpId take_next(size_t engine);
   void step(Rank rank, EngineKind kind);
   void engine_done(Rank rank, EngineKind kind);
   void second_stage(OpId id, EngineKind first, int32_t chunk);
@@ -121,6 +124,8 @@ class PlanPlayer final : public Traffic {
   std::vector<Ring> at_gates_;            // [pipelines][ranks]
   std::vector<EngineState> engines_;      // [ranks][kinds]
   std::vector<Ring> rings_;               // [ranks][kinds][phases]
+  std::vector<uint32_t> served_;          // [ranks][kinds][phases] of the engine's count, when last
+  std::vector<int32_t> depths_;           // [phases] streams before it
   std::vector<Ring> nic_rings_;           // [ranks][networks][classes]
   int32_t classes_ = 1;
   std::vector<BarrierState> barriers_;
@@ -131,8 +136,7 @@ class PlanPlayer final : public Traffic {
   std::vector<double> speeds_;                 // [ranks]
   std::vector<Ps> dead_since_;                 // [ranks], kNever
   std::vector<Ps> computed_;                   // [ranks]
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> agenda_;
-  uint64_t entries_ = 0;
+  Pool<Entry> agenda_;                         // by number of the network's timer
 
   std::vector<PhaseUse> uses_;  // [phases][ranks]
   std::vector<Ps> last_from_;   // [destinations][sources], up to 1024 ranks

@@ -50,7 +50,8 @@ struct Ring {
 };
 struct EngineState {
   OpId current = kEnd;
-  PhaseId turn = 0;  // the phase served last
+  uint16_t turn = 0;    // the pipeline served last
+  uint32_t served = 0;  // chunks
   bool is_idle = true;
   Ps free_at = 0;  // as a second stage behind another engine
   Ps worked = 0;
@@ -76,13 +77,12 @@ enum class Action : uint8_t {
   end_compute,
   rank_event
 };
+/// What is to be done at a date.
 struct Entry {
-  Ps at = 0;
-  uint64_t order = 0;
   Action action{};
   int32_t a = 0;
   int32_t b = 0;
-  bool operator>(const Entry& o) const { return at != o.at ? at > o.at : order > o.order; }
+  uint32_t next = kNil;
 };
 
 }  // namespace plumb::sim

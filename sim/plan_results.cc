@@ -29,6 +29,7 @@ Ps PlanPlayer::last_end() const {
 
 Ledger PlanPlayer::ledger() const {
   std::vector<LedgerEntry> entries;
+  entries.reserve(states_.size());  // grown step by step it would be there twice
   for (size_t i = 0; i < states_.size(); ++i) {
     const Op& o = plan_.ops()[i];
     const OpState& s = states_[i];

@@ -12,9 +12,12 @@ namespace plumb::sim {
 
 namespace {
 
+constexpr uint32_t kEvenSlack = 4;  // packets; with 1 some of 18 NVSwitches idle beside few destinations
+
 RoutePolicy effective_policy(const PacketSettings& settings, size_t network, size_t level) {
   const RoutePolicy policy = settings.networks[network].policy;
-  const bool adapts = policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow;
+  const bool adapts =
+      policy != RoutePolicy::by_destination && policy != RoutePolicy::by_flow && policy != RoutePolicy::even;
   return adapts && !settings.lanes.adaptive[level] ? RoutePolicy::by_flow : policy;
 }
 
@@ -47,6 +50,8 @@ Router::Router(const Fabric& fabric, const ChannelGraph& graph, const PacketSett
       policies_[n][level] = effective_policy(settings, n, level);
     const RoutePolicy policy = settings.networks[n].policy;
     if (policy == RoutePolicy::by_destination) orders_[n] = destination_order(graph, tables_[n]);
+    if (policy == RoutePolicy::even)
+      evens_[n] = EvenSplit(graph, tables_[n], kEvenSlack * uint32_t(settings.networks[n].mtu_bytes));
     may_detour_ |= policy == RoutePolicy::valiant || policy == RoutePolicy::ugal;
   }
   random_ = Random(settings.seed, RandomStream::network).next() | 1;
@@ -80,6 +85,10 @@ Channel Router::choose(std::span<const Channel> candidates, const Packet& p, con
       return candidates[choose_by_flow(message, settings_.seed, at, count)];
     case RoutePolicy::spread:
       return candidates[random_below(count)];
+    case RoutePolicy::even:
+      if (graph_.is_endpoint(at) && !any_down_)
+        return evens_[p.flags & kScaleOut].least(candidates, this->candidates(p, at), at, p.target);
+      break;
     case RoutePolicy::adaptive:
     case RoutePolicy::valiant:
     case RoutePolicy::ugal:
@@ -184,6 +193,7 @@ void Router::rebuild() {
 int64_t Router::memory_bytes() const {
   int64_t total = static_cast<int64_t>(loads_.capacity() * sizeof(int32_t) + down_.capacity());
   for (const RouteTable& table : tables_) total += table.memory_bytes();
+  for (const EvenSplit& even : evens_) total += even.memory_bytes();
   return total;
 }
 

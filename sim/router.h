@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/even_split.h"
 #include "sim/packet_records.h"
 #include "sim/packet_settings.h"
 #include "sim/prefetch.h"
@@ -34,10 +35,18 @@ class Router {
   std::span<const Channel> candidates(const Packet& p, Vertex at) const {
     return tables_[p.flags & kScaleOut].candidates(at, p.target);
   }
-  /// Takes one of several candidates. `message`: the packet's, for hashes.
+  /// Takes one of several candidates. `message`: the packet's, for hashes. kNil: none of these now (`even`,
+  /// at a source).
   Channel choose(std::span<const Channel> candidates, const Packet& p, const Message& message, Vertex at);
   /// Whether all packets of a flow take one way.
   bool is_fixed(size_t network, uint8_t traffic_class) const;
+
+  /// Whether ranks split what they send evenly; the links that they take are then counted.
+  bool is_even(size_t network) const { return settings_.networks[network].policy == RoutePolicy::even; }
+  void count_even(const Packet& p, Vertex at, Channel channel) {
+    const size_t network = p.flags & kScaleOut;
+    evens_[network].add(tables_[network].candidates(at, p.target), at, p.target, channel, p.bytes);
+  }
 
   /// At its first switch a packet may be given a Valiant vertex; where it meets that, it heads for `dst`.
   /// Returns true when it starts on a detour.
@@ -77,6 +86,7 @@ class Router {
   };
   static DestinationOrder destination_order(const ChannelGraph& graph, const RouteTable& table);
   std::array<DestinationOrder, 2> orders_;  // empty under other policies
+  std::array<EvenSplit, 2> evens_;          // empty under other policies
   bool may_detour_ = false;
   uint32_t lanes_per_port_ = 1;
   uint32_t hop_classes_ = 1;

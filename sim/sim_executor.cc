@@ -14,24 +14,12 @@
 namespace plumb::sim {
 namespace {
 
-/// Header bytes of a packet, first and next. InfiniBand: LRH 8, BTH 12, RETH 16 (first), ICRC 4, VCRC 2
-/// (Linux ib_pack.h). UnifiedBus: link 4, CNA16 8, RTP 16, transaction 16 (UB Base Specification 2.0). NVLink
-/// rates are those after line coding, and what is lost beyond stands in the costs' scale_up_share.
-struct Headers {
-  int32_t first = 1;
-  int32_t next = 1;
-};
-constexpr Headers kInfiniband{42, 26};
-constexpr Headers kUnifiedBus{44, 44};
-constexpr Headers kNvlink{1, 1};
-
-/// Real NVLink packets hold at most 256 B and mix finely; those simulated are longer, so the switches get
-/// credits for more of them. With 8 round trips a uniform exchange of 8 GPUs ends within 1 % of its bound.
-constexpr double kNvlinkRoundTrips = 8;
-
-bool is_unified_bus(const Machine& machine) {
-  return std::holds_alternative<Planes>(machine.scale_out.topology) ||
-         std::holds_alternative<Mesh>(machine.scale_out.topology);
+/// Low-latency kernels have a queue pair for each expert, all of them at work at once.
+int32_t messages_at_once(const Program& program, Link network, const SimOptions& options) {
+  const bool is_low_latency =
+      program.kind == ProgramKind::low_latency_dispatch || program.kind == ProgramKind::low_latency_combine;
+  return is_low_latency && network == Link::scale_out ? std::max(options.queue_pairs, program.num_qps)
+                                                      : options.queue_pairs;
 }
 
 Lanes single_lane() {
@@ -202,8 +190,6 @@ void fill_spans(Trace& trace, const Plan& plan, const PlanPlayer& player) {
 
 PacketSettings packet_settings(const Machine& machine, const SimOptions& options, const Plan& plan) {
   PacketSettings s;
-  const bool is_ub = is_unified_bus(machine);
-  const std::array<Headers, 2> headers = {is_ub ? kUnifiedBus : kNvlink, is_ub ? kUnifiedBus : kInfiniband};
   const int64_t machine_mtu = machine.scale_out.mtu_bytes.value;
   int64_t packet = options.packet.count > 0 ? options.packet.count
                    : machine_mtu > 0        ? machine_mtu
@@ -213,12 +199,17 @@ PacketSettings packet_settings(const Machine& machine, const SimOptions& options
   for (size_t n = 0; n < 2; ++n) {
     NetworkSettings& network = s.networks[n];
     network.mtu_bytes = static_cast<int32_t>(packet);
-    network.first_header_bytes = headers[n].first;
-    network.next_header_bytes = headers[n].next;
+    const Link link = n == 0 ? Link::scale_up : Link::scale_out;
+    const PacketForm form = machine.packet_form(link);
+    network.first_header_bytes = static_cast<int32_t>(form.header_bytes.value);
+    network.next_header_bytes = static_cast<int32_t>(form.next_header_bytes.value);
+    network.round_trips = static_cast<double>(form.buffer_round_trips.value);
     network.policy = options.routing[n];
-    network.injection.queue_pairs = options.queue_pairs;
+    network.injection.queue_pairs = messages_at_once(plan.program(), link, options);
   }
-  if (!is_ub) s.networks[0].round_trips = kNvlinkRoundTrips;
+  const bool is_switched = std::holds_alternative<SwitchedDomain>(machine.scale_up.topology);
+  if (s.networks[0].policy == RoutePolicy::even && (machine.is_unified_bus() || !is_switched))
+    s.networks[0].policy = RoutePolicy::adaptive;
   for (const Op& op : plan.ops()) s.num_classes = std::max<int32_t>(s.num_classes, op.traffic_class + 1);
   s.lanes = options.lanes ? *options.lanes : machine.lanes ? *machine.lanes : single_lane();
   s.input_queues = options.input_queues;
@@ -281,6 +272,7 @@ Trace SimExecutor::run(const Plan& plan) {
   report_.timeline = sampler.finish(report_.links, report_.end);
   report_.waits = player.waits();
   report_.memory_bytes = network->memory_bytes();
+  if (player.is_done()) network.reset();  // it and the ledger are the largest things of a large run
   for (LinkUse& use : report_.links) {
     const double rate = fabric.links()[static_cast<size_t>(use.link)].rate.value;
     use.utilisation =

@@ -292,7 +292,6 @@ Json run_point(const Experiment& given, const PointOptions& options) {
   const Experiment e = effective(given, &level);
   const Routing routing = make_routing(e);
   const Plan plan = make_plan(e, routing, needs_rows(e));
-  const Ledger expected = account(plan);
   const Fabric fabric = build_fabric(e.machine);
   const Context context{e, routing, fabric, options};
 
@@ -303,7 +302,7 @@ Json run_point(const Experiment& given, const PointOptions& options) {
     Trace& trace = outcome.trace;
     trace.header.machine = e.machine.name;
     trace.header.seed = e.routing.seed;
-    executors.push_back(executor_json(plan, trace, expected));
+    executors.push_back(executor_json(plan, trace, account(plan)));
     add_background(executors.back(), e, trace);
     if (!outcome.sim.is_null()) executors.back()["sim"] = std::move(outcome.sim);
     write_trace(options, trace);

@@ -129,6 +129,30 @@ TEST(Machine, EveryNumberOfTheFilesHasASource) {
   }
 }
 
+TEST(Machine, PacketsAreThoseOfTheirKindWhereTheFileIsSilent) {
+  // InfiniBand: LRH 8, BTH 12, RETH 16 (first packet), ICRC 4, VCRC 2. UnifiedBus: 4 + 8 + 16 + 16.
+  const Machine silent = read(kSmall);
+  EXPECT_EQ(silent.packet_form(Link::scale_out).header_bytes.value, 8 + 12 + 16 + 4 + 2);
+  EXPECT_EQ(silent.packet_form(Link::scale_out).next_header_bytes.value, 8 + 12 + 4 + 2);
+  EXPECT_EQ(silent.packet_form(Link::scale_out).buffer_round_trips.value, 1);
+  EXPECT_EQ(silent.packet_form(Link::scale_up).header_bytes.value, 1);
+  EXPECT_EQ(silent.packet_form(Link::scale_up).buffer_round_trips.value, 8);
+  Machine planes = read_machine(PLUMB_SOURCE_DIR "/topologies/cloudmatrix384.yaml");
+  EXPECT_TRUE(planes.is_unified_bus());
+  planes.scale_up.packets = planes.scale_out.packets = {};
+  for (const Link link : {Link::scale_up, Link::scale_out}) {
+    EXPECT_EQ(planes.packet_form(link).header_bytes.value, 4 + 8 + 16 + 16);
+    EXPECT_EQ(planes.packet_form(link).buffer_round_trips.value, 1);
+  }
+  const Machine given = read(with(kSmall, "  mtu_bytes: {value: 4096, source: assumed for a test}",
+                                  "  mtu_bytes: {value: 4096, source: assumed for a test}\n"
+                                  "  header_bytes: {value: 82, source: assumed for a test}\n"
+                                  "  buffer_round_trips: {value: 3, source: assumed for a test}"));
+  EXPECT_EQ(given.packet_form(Link::scale_out).header_bytes.value, 82);
+  EXPECT_EQ(given.packet_form(Link::scale_out).next_header_bytes.value, 26);
+  EXPECT_EQ(given.packet_form(Link::scale_out).buffer_round_trips.value, 3);
+}
+
 TEST(Machine, FilesHaveTheRatesOfTheirSources) {
   auto file = [](const char* name) {
     return read_machine(std::string(PLUMB_SOURCE_DIR "/topologies/") + name);

@@ -1,6 +1,7 @@
 // Virtual lanes in the network: shares, priority, isolation of victims, head-of-line blocking.
 #include <gtest/gtest.h>
 
+#include "sim/credit_lists.h"
 #include "sim/packet_network.h"
 #include "tests/sim/fabrics.h"
 #include "tests/sim/script.h"
@@ -61,6 +62,33 @@ TEST(LanesInNetwork, WeightsShareALinkExactly) {
   const double payload = 50.0 * 65536 / (65536 + 42 + 15 * 26);
   EXPECT_NEAR(rate.at(1), 0.75 * payload, 0.01 * payload);
   EXPECT_NEAR(rate.at(2), 0.25 * payload, 0.01 * payload);
+}
+
+TEST(LanesInNetwork, EachCableOfALinkHasABufferOfItsOwn) {
+  // Eight senders to one receiver behind a link of four cables: what waits there fills the input buffers of
+  // all four ports, less what holds no whole packet.
+  FabricBuilder b;
+  for (Rank r = 0; r < 9; ++r) add_gpu(b, r);
+  const NodeId near = add_switch(b, 1, "near"), far = add_switch(b, 1, "far");
+  for (Rank r = 0; r < 8; ++r) b.add_cable(r, near, cable({}));
+  b.add_cable(8, far, cable({}));
+  FabricLink four = cable({.rate = gigabytes_per_second(200)});
+  four.cables = 4;
+  b.add_cable(near, far, four);
+  const Fabric fabric = std::move(b).finish();
+  Script traffic;
+  for (Rank r = 0; r < 8; ++r) traffic.add({.src = r, .dst = 8, .bytes = 1 << 20});
+  PacketSettings settings = packet_settings();
+  settings.fit_buffers = false;
+  settings.lanes.buffer.value = Bytes{16384};
+  PacketNetwork network(fabric, settings, traffic);
+  network.wake_all();
+  network.run();
+  int64_t peak = 0;
+  for (const LaneUse& use : network.lane_use())
+    if (fabric.links()[size_t(use.link)].cables == 4) peak = std::max(peak, use.peak_buffer);
+  EXPECT_GT(peak, 4 * 16384 - 4224);
+  EXPECT_LE(peak, 4 * 16384);
 }
 
 TEST(LanesInNetwork, HighPriorityLaneTakesWhatItWants) {
@@ -143,6 +171,25 @@ TEST(LanesInNetwork, LevelWithoutLaneIsRefused) {
   Script traffic;
   const Fabric fabric = star(2);
   EXPECT_THROW(PacketNetwork(fabric, settings, traffic), Error);
+}
+
+TEST(CreditLists, ComeByDateInWhateverOrderTheyWereGiven) {
+  CreditLists lists;
+  Lane lane;
+  EXPECT_TRUE(lists.add(lane, 500, 1));
+  EXPECT_FALSE(lists.add(lane, 700, 2));
+  EXPECT_FALSE(lists.add(lane, 600, 4));  // between the two
+  EXPECT_FALSE(lists.add(lane, 500, 8));  // with the first, after it
+  EXPECT_TRUE(lists.add(lane, 400, 16));  // before all
+  EXPECT_EQ(lists.next_time(lane), 400);
+  EXPECT_EQ(lists.collect(lane, 399), 0);
+  EXPECT_EQ(lists.collect(lane, 500), 16 + 1 + 8);
+  EXPECT_EQ(lists.next_time(lane), 600);
+  EXPECT_TRUE(lists.add(lane, 550, 32));  // before what is left
+  EXPECT_EQ(lists.collect(lane, 650), 32 + 4);
+  EXPECT_EQ(lists.collect(lane, 700), 2);
+  EXPECT_TRUE(lists.is_empty(lane));
+  EXPECT_TRUE(lists.add(lane, 800, 1));
 }
 
 }  // namespace

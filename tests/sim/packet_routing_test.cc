@@ -151,6 +151,46 @@ TEST(RoutePolicies, AdaptiveBeatsHashOnAPermutation) {
   EXPECT_LT(static_cast<double>(end(RoutePolicy::adaptive)), 1.3 * 512 * 1024 * 20);
 }
 
+/// Bytes on each link of 8 GPUs and 4 NVSwitches after 16 messages of 16 packets for every pair.
+std::vector<int64_t> nvlink_bytes(RoutePolicy policy, bool with_fault = false) {
+  const Fabric fabric = build_fabric(read_machine(PLUMB_SOURCE_DIR "/topologies/h800-cx7.yaml", 1));
+  Script traffic;
+  for (int message = 0; message < 16; ++message)
+    for (Rank r = 0; r < 8; ++r)
+      for (Rank step = 1; step < 8; ++step)
+        traffic.add({.src = r, .dst = (r + step) % 8, .network = Link::scale_up, .bytes = 16 * 4096});
+  PacketSettings settings = packet_settings();
+  settings.networks[0].policy = policy;
+  settings.networks[0].first_header_bytes = settings.networks[0].next_header_bytes;
+  PacketNetwork network(fabric, settings, traffic);
+  if (with_fault) network.add_fault({.at = 0, .kind = FaultKind::link_down, .link = 0});
+  network.wake_all();
+  network.run();
+  std::vector<int64_t> bytes;
+  for (const LinkUse& use : network.link_use())
+    if (fabric.links()[size_t(use.link)].network == Link::scale_up) bytes.push_back(use.packet_bytes);
+  return bytes;
+}
+
+TEST(RoutePolicies, EvenGivesEveryNvswitchTheSamePartOfEveryPair) {
+  // 7 pairs x 16 x 16 packets / 4 = 448 packets on every link, give or take two of each pair at the end.
+  const auto even = nvlink_bytes(RoutePolicy::even);
+  ASSERT_EQ(even.size(), 2u * 8 * 4);
+  for (const int64_t bytes : even)
+    EXPECT_NEAR(static_cast<double>(bytes), 448 * (4096 + 26), 2 * 7 * (4096 + 26));
+  // The least loaded link out of a GPU says nothing of the link into the other.
+  const auto adaptive = nvlink_bytes(RoutePolicy::adaptive);
+  EXPECT_GT(*std::max_element(adaptive.begin(), adaptive.end()), (448 + 2 * 7) * (4096 + 26));
+}
+
+TEST(RoutePolicies, EvenGoesOverTheOtherLinksWhenOneIsDown) {
+  const auto bytes = nvlink_bytes(RoutePolicy::even, true);
+  EXPECT_EQ(bytes.at(0), 0);
+  int64_t all = 0;
+  for (const int64_t b : bytes) all += b;
+  EXPECT_EQ(all, 2 * 8 * 7 * 16 * 16 * (4096 + 26));
+}
+
 TEST(RoutePolicies, SeveralPortsOfARankAddUp) {
   // Four planes of one switch each, as UnifiedBus planes: a rank sends over all of them at once.
   FabricBuilder b;

@@ -94,6 +94,63 @@ TEST(PlanPlayer, PhasesShareAnEngineInTurn) {
   EXPECT_NEAR(trace.phase_times[1].time.value, 200 * chunk, 1e-12);
 }
 
+TEST(PlanPlayer, TheEndOfAPipelineGoesFirst) {
+  // 100 rows of a and of b in turn; c follows each row at once. So a row of c stands behind each of theirs:
+  // the last of a is chunk 397 of the engine, that of b 399, that of c 400.
+  Plan plan = empty_plan();
+  for (const char* name : {"a", "b", "c"}) {
+    Phase p = phase(name);
+    p.chunk_rows = 1;
+    plan.add_phase(p);
+  }
+  const OpId a = plan.add(local(OpKind::copy, 0, 0, 100 * 4000, 100));
+  const OpId b = plan.add(local(OpKind::copy, 1, 0, 100 * 4000, 100));
+  plan.add(local(OpKind::copy, 2, 0, 200 * 4000, 200),
+           {{.op = a, .on = On::stream}, {.op = b, .on = On::stream}});
+  const Trace trace = node().run(plan);
+  const double chunk = 2 * 4000 / 4000e9;
+  std::vector<double> ends(3);
+  for (const Span& span : trace.spans) ends[size_t(span.phase)] = static_cast<double>(span.end_ns) * 1e-9;
+  EXPECT_NEAR(ends[0], 397 * chunk, 1e-9);
+  EXPECT_NEAR(ends[1], 399 * chunk, 1e-9);
+  EXPECT_NEAR(ends[2], 400 * chunk, 1e-9);
+}
+
+TEST(PlanPlayer, ASignalWhoseTimeIsLeftOutDoesNotOvertakeItsData) {
+  // 1 us fixed, 1 MiB on the wire and its latency; only then the flag is seen and 4 MB are read and written.
+  Plan plan = empty_plan();
+  for (const char* name : {"send", "signal", "seen", "use"}) plan.add_phase(phase(name));
+  const OpId data = plan.add(put(0, 0, 1, Link::scale_up, 1 << 20));
+  const OpId flag = plan.add(put(1, 0, 1, Link::scale_up, 8), {{.op = data, .on = On::sent}});
+  const OpId seen = plan.add(local(OpKind::wait, 2, 1), {{.op = flag, .on = On::arrived}});
+  plan.add(local(OpKind::copy, 3, 1, 4'000'000), {{.op = seen, .on = On::arrived}});
+  Costs costs;
+  FixedCost fixed;
+  fixed.phases = {"send"};
+  fixed.covers = {"signal", "seen"};
+  fixed.time.value = microseconds(1);
+  costs.fixed = {fixed};
+  const double copy = 2 * 4e6 / 4000e9;
+  EXPECT_NEAR(node().run(plan, {}, costs).total.value,
+              1e-6 + up_seconds(1 << 20) + node().latency(Link::scale_up, 0, 1) + copy, 2e-9);
+}
+
+TEST(PlanPlayer, AFixedTimeHoldsTheLongestOfItsHiddenLatencies) {
+  // One phase over both networks: the path between nodes is in the 10 us, that over NVLink beside it is not
+  // taken out as well.
+  Plan plan = empty_plan(8);
+  plan.add_phase(phase("send"));
+  plan.add(put(0, 0, 1, Link::scale_up, 4096));
+  plan.add(put(0, 0, 4, Link::scale_out, 4096));
+  Costs costs;
+  costs.fill_links = {};
+  FixedCost fixed;
+  fixed.phases = {"send"};
+  fixed.time.value = microseconds(10);
+  costs.fixed = {fixed};
+  EXPECT_NEAR(rails().run(plan, {}, costs).total.value, 10e-6 + (4096 + 42) / 50e9, 2e-9);
+}
+
 TEST(PlanPlayer, MembersOfABarrierEndTogetherAfterTheLastPlusItsCost) {
   Plan plan = empty_plan();
   plan.add_phase(phase("send"));
