@@ -61,7 +61,7 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   return out;
 }
 
-inline constexpr int32_t kDispatchThreads = 896;                  // 72 registers a thread: no spills
+inline constexpr int32_t kDispatchThreads = 896;                  // 72 registers a thread
 inline constexpr int32_t kMaxStages = kDispatchThreads / 32 - 1;  // the last warp publishes counts
 inline constexpr int64_t kHistogramBytes = 16 * 1024;             // limits plan_warps
 
