@@ -76,6 +76,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
       rank_state(device_memory(sizeof(kernels::RankState))),
       counters(device_memory(sizeof(kernels::Counters))),
       block_counts(device_memory(int64_t{device_sms} * (limits.ranks + limits.experts) * 8)),
+      totals(device_memory((int64_t{limits.ranks} + limits.experts + 1) * 4)),
       fault(pinned_memory(sizeof(kernels::Fault))),
       host_counts(pinned_memory(count_words(limits) * 8)),
       handles(static_cast<size_t>(limits.num_handles)) {
@@ -89,6 +90,8 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
   check(cudaMemset(block_counts.get(), 0,
                    static_cast<size_t>(device_sms) * static_cast<size_t>(limits.ranks + limits.experts) * 8),
         "clear block counts");
+  check(cudaMemset(totals.get(), 0, static_cast<size_t>(limits.ranks + limits.experts + 1) * 4),
+        "clear totals");
   check(cudaMemset(counters.get(), 0, sizeof(kernels::Counters)), "clear counters");
   check(cudaDeviceSynchronize(), "create a buffer");
   context = {.rank = rank,
@@ -103,6 +106,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
              .rows_capacity = rows_capacity(limits),
              .state = static_cast<kernels::RankState*>(rank_state.get()),
              .block_counts = static_cast<uint64_t*>(block_counts.get()),
+             .totals = static_cast<uint32_t*>(totals.get()),
              .fault = static_cast<kernels::Fault*>(fault.get()),
              .counters = static_cast<kernels::Counters*>(counters.get()),
              .timeout_ns = limits.timeout_ns};

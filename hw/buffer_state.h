@@ -48,6 +48,7 @@ struct Buffer::State {
   DeviceMemory rank_state;
   DeviceMemory counters;
   DeviceMemory block_counts;
+  DeviceMemory totals;
   DeviceMemory handle_memory;
   PinnedMemory fault;
   PinnedMemory host_counts;

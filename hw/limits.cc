@@ -96,11 +96,13 @@ kernels::WindowMap window_map(const BufferLimits& l) {
   const int64_t rows = rows_capacity(l);
   const int64_t bf16_row = 2 * int64_t{l.hidden};
   map.counts = area(2 * ranks * ranks * notify_bytes(l.experts / l.ranks));
+  map.block_counts = area(2 * kernels::kDirectWords * 8);
   map.entered = area(ranks * kSignalBytes);
   map.arrived = area(ranks * kernels::kMaxBlocks * kSignalBytes);
   map.combine_ready = area(ranks * kSignalBytes);
   map.combine_done = area(ranks * kernels::kMaxBlocks * kSignalBytes);
   map.barrier = area(ranks * kSignalBytes);
+  map.landed = area(l.expand ? copies * kSignalBytes : 0);
   map.x = area(rows * bf16_row);
   map.scales = area(scale_column_packs(l) * l.scale_packs * 4);
   map.ids = area(copies * l.topk * 4);

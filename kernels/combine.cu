@@ -24,6 +24,7 @@
 namespace plumb::kernels {
 namespace {
 
+constexpr int32_t kManySms = 32;  // of a rank, whose loads would queue up: 371 us at 64 SMs, 364 with half
 constexpr int32_t kCombineThreads = 32 * kRingWarps;
 
 /// Bytes of a part of a row: whole chunks, so that parts begin aligned.
@@ -180,6 +181,7 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   int32_t* words = reinterpret_cast<int32_t*>(memory + kRingBytes);
   const CombineShared s{words, words + c.ranks};
   Ring ring(memory);
+  if (static_cast<int32_t>(gridDim.x) >= kManySms) ring.limit = kRingStages / 2;
   const uint64_t call = c.state->combines + 1;
   const auto number = static_cast<uint32_t>(p.handle.counts[kDispatchNumber]);
   const Items items{grid_warp(), grid_warps(), int64_t{p.tokens} * p.parts};

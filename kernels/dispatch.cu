@@ -4,36 +4,44 @@
 // Phases of a block (it owns a contiguous share of the rank's tokens):
 //   load      mover warps start to load their first rows
 //   number    slots of the block's rows, counted per numbering warp (dispatch_plan.cuh); the block's counts
-//   go
-//             to the rank's other blocks
-//   notify    the rank's counts for all ranks, into all windows, a few windows per block
+//             go to the rank's other blocks, in large calls to all ranks at once (direct_counts.cuh)
+//   notify    the rank's counts for all ranks, into all windows
 //   counts    wait for the counts of all sources: every rank is inside this call, so its tensors are free,
-//   and
-//             prefix sums over sources say where rows go. No barrier before.
-//   move      one warp per row: bulk load, one bulk store per destination, ids, weights and scales by lanes
-//   flush     every block signals every peer; the rank's first one (expand: all) waits for the blocks of all
-//   copy, pad expand layout: further experts of a peer's row, zeros into alignment gaps; all blocks
+//             and prefix sums over sources say where rows go. No barrier before.
+//   move      one warp per row: bulk load, one bulk store per destination; ids, weights and scales by lanes
+//             of the same warp, or in groups by warps of their own (dispatch_groups.cuh)
+//   flush     every block signals every peer; the rank's first one waits for the blocks of all
+//   copy, pad expand layout: further experts of a peer's row, zeros into alignment gaps (expand_copies.cuh)
 // Cached calls replace number, notify and counts by a signal to and from every peer.
-// Warps: 0 .. stages-1 move rows, all plan, the last one of block 0 publishes the counts.
-// Shared memory: shared_map.h. Must match on all ranks: everything in DispatchParams but tokens and pointers.
+// Warps: the first ones move rows (movers_of), all plan, the last one of block 0 publishes the counts.
+// Shared memory: shared_map.h. Must match on all ranks: everything in DispatchParams but tokens and pointers,
+// and the number of blocks.
 // Versions: 1 one row stage per warp, direct placement. 2 blocks count their own tokens only and exchange
 // counts (version 1: block 0 counted all, 80 us at 8192 tokens); selections and scales of the next row loaded
 // ahead. 3 slots are numbered by a lane per selection (version 2: a warp per token, 54 ns a token and block).
 // 4 counts of several blocks polled at once, ids and first selections loaded during waits, rows before
 // metadata, metadata of few tokens shared by warps, a signal per block (version 3: 17.4 us for 128 tokens
-// over NVLink, now 14.0); own rows of the expand layout written to all places (8192 tokens, 64 SMs: 379 us,
-// now 306).
-#include "kernels/dispatch_plan.cuh"
+// over NVLink, then 14.0); own rows of the expand layout written to all places. 5 metadata in groups, direct
+// counts (8192 tokens, 64 SMs: 198 us, now 192); copies follow the sources (expand: 315 us, now 260).
+#include "kernels/direct_counts.cuh"
+#include "kernels/dispatch_groups.cuh"
+#include "kernels/expand_copies.cuh"
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
+#include "kernels/publish_counts.cuh"
 
 namespace plumb::kernels {
 namespace {
 
-/// A kernel for each layout: shorter code, fewer registers. Hides the member of the same name.
-template <bool kExpand>
-struct OfLayout : DispatchParams {
-  static constexpr bool expand = kExpand;
+/// A kernel for each: shorter code, fewer registers. few and many are the plain layout; the metadata of few
+/// tokens leaves row by row, that of many in groups (dispatch_groups.cuh).
+enum class Form { few, many, expand };
+
+/// Hides the member `expand`.
+template <Form kForm>
+struct OfForm : DispatchParams {
+  static constexpr bool expand = kForm == Form::expand;
+  static constexpr bool grouped = kForm == Form::many;
 };
 
 /// Which rows a warp sends: first, first + step, ... With few tokens several warps share one: the first moves
@@ -47,14 +55,23 @@ struct Turn {
   __device__ __forceinline__ bool moves(int32_t end) const { return part == 0 && first < end; }
 };
 
+constexpr int32_t kGroupWarps = 4;
+
+/// The first warps of a block move rows; the others send metadata in groups, or copy rows that have landed.
+__device__ __forceinline__ int32_t movers_of(const auto& p) {
+  if (follows(p)) return p.stages - p.stages / 2;
+  const int32_t most = static_cast<int32_t>(blockDim.x / 32) - kGroupWarps;
+  return p.grouped && p.stages > most ? most : p.stages;
+}
+
 constexpr int32_t kMaxSharers = 4;  // of a token, which has at most as many destinations as there are ranks
 
-__device__ __forceinline__ Turn turn_of_warp(const auto& p, int32_t begin, int32_t end) {
-  const int32_t fit = end > begin ? p.stages / (end - begin) : 1;
+__device__ __forceinline__ Turn turn_of_warp(const auto& p, int32_t movers, int32_t begin, int32_t end) {
+  const int32_t fit = end > begin && !follows(p) && !p.grouped ? movers / (end - begin) : 1;
   Turn out;
   const int32_t most = p.context.ranks < kMaxSharers ? p.context.ranks : kMaxSharers;
   out.parts = fit < 1 ? 1 : fit < most ? fit : most;
-  out.step = p.stages / out.parts;
+  out.step = movers / out.parts;
   const int32_t group = warp_index() / out.parts;
   out.part = warp_index() - group * out.parts;
   out.first = group < out.step ? begin + group : end;
@@ -77,6 +94,7 @@ struct Selection {
   int32_t row = 0;      // expand: of the selection in the tensor
   int32_t landing = 0;  // row of the tensor that the copy is written to: its first selection's
   float weight = 0.0f;
+  bool sends = false;  // the lane that sends the copy to `rank`
 };
 
 constexpr int32_t kScalesAtOnce = 2;  // packs that a lane loads ahead
@@ -95,8 +113,9 @@ __device__ __forceinline__ Ahead load_ahead(const auto& p, int32_t token) {
     out.mine.id = p.handle.ids[index];
     out.mine.slot = p.handle.slots[index];
     if (p.expand) out.mine.row = p.handle.rows[index];
-    if (p.weights != nullptr) out.mine.weight = p.weights[index];
+    if (!p.grouped && p.weights != nullptr) out.mine.weight = p.weights[index];
   }
+  if (p.grouped) return out;
   const uint32_t* from = p.scales + int64_t{token} * p.scale_token_stride;
 #pragma unroll
   for (int32_t i = 0; i < kScalesAtOnce; ++i)
@@ -143,7 +162,9 @@ __device__ __forceinline__ void send_metadata(const auto& p, const DispatchShare
     const bool is_there = mine.rank == dst;
     float* weights = reinterpret_cast<float*>(peer + c.map.weights);
     if (p.expand) {
-      reinterpret_cast<int32_t*>(peer + c.map.links)[at] = is_there ? mine.row : kNone;
+      const int32_t link = is_there ? mine.row : kNone;
+      reinterpret_cast<int32_t*>(peer + c.map.links)[at] = link;
+      if (dst == c.rank) p.handle.links[at] = link;
       if (is_there) weights[mine.row] = mine.weight;
     } else {
       reinterpret_cast<int32_t*>(peer + c.map.ids)[at] = is_there ? mine.id - dst * c.local_experts : kNone;
@@ -183,7 +204,8 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
   const int32_t first_row =
       __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
   mine.landing = p.expand ? first_row : mine.slot;
-  const bool sends = mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
+  const bool sends = mine.sends =
+      mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
   if (turn.part == 0) wait_load(&s.barriers[warp], parity);
   const bool is_own = p.expand && mine.rank == p.context.rank;  // each to its row: no copy afterwards
   if ((sends || is_own) && turn.part == 0) {
@@ -198,7 +220,7 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
   }
   // While the row is read from shared memory.
   int32_t turns = turn.part;
-  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0; rest &= rest - 1, --turns) {
+  for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0 && !p.grouped; rest &= rest - 1, --turns) {
     if (turns != 0) continue;
     send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
     turns = turn.parts;
@@ -209,9 +231,19 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
     report(p.context, FaultKind::repeated_expert, Step::dispatch, p.context.rank, 0, mine.id, token);
 }
 
+/// Expand: tells the peers that the token's row and its metadata have landed. Matching side: follow_peers().
+__device__ __forceinline__ void announce(const auto& p, const Selection& mine, uint64_t call) {
+  ptx::bulk_wait();
+  ptx::fence_async_proxy();
+  __syncwarp();
+  if (mine.sends && mine.rank != p.context.rank)
+    ptx::store_release_sys(at_peer<uint64_t>(p.context, mine.rank, p.context.map.landed) + mine.slot, call);
+}
+
 /// Mover warps: the rows of their turn; the first one is being loaded, `next` are its selections.
 template <bool kCounted>
-__device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& turn, int32_t end, Ahead next) {
+__device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& turn, int32_t end,
+                          uint64_t call, Ahead next) {
   uint32_t parity = 0;
   int32_t numbering_warp = 0;  // of the present token
   for (int32_t token = turn.first; token < end; token += turn.step) {
@@ -225,6 +257,7 @@ __device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& tu
     ptx::bulk_wait_read();
     __syncwarp();
     if (lane_index() == 0 && has_next) load_row(p, s, token + turn.step);
+    if (follows(p)) announce(p, in.mine, call);
   }
   ptx::bulk_wait();
   ptx::fence_async_proxy();  // the block's release of its rows covers the bulk stores
@@ -235,107 +268,18 @@ __device__ void drain_load(const DispatchShared& s, const Turn& turn, int32_t en
   if (turn.moves(end)) wait_load(&s.barriers[warp_index()], 0);
 }
 
-/// The block's rows are sent; the first block (expand: every block) waits until all rows have arrived.
+/// The block's rows are sent and signalled; the first block (every one, if it then copies what has arrived)
+/// waits until all rows have arrived.
 template <bool kCounted>
 __device__ void flush(const auto& p, uint64_t call) {
   const Context& c = p.context;
-  signal_block_done(c, c.map.arrived, call);
   if constexpr (kCounted) stamp_flush(c, Step::flush, c.map.arrived, call);
   if (blockIdx.x == 0)
     await_blocks<kCounted>(c, Step::flush, c.map.arrived, call);
-  else if (p.expand)
+  else if (p.expand && !follows(p))
     await_blocks<false>(c, Step::flush, c.map.arrived, call);
   if (blockIdx.x == 0 && threadIdx.x == 0) c.state->dispatches = call;  // all blocks of the rank have read it
   if constexpr (kCounted) stamp_end(c, Step::flush);
-}
-
-/// Expand: copies row `from` of the tensor to the rows of the other selections of its token; one warp.
-__device__ __forceinline__ void copy_to_others(const auto& p, const DispatchShared& s, int32_t row,
-                                               uint32_t others, int32_t from, uint32_t parity) {
-  const Context& c = p.context;
-  char* own = c.peers[c.rank];
-  char* stage = s.stages + int64_t{warp_index()} * s.stage_bytes;
-  uint64_t* barrier = &s.barriers[warp_index()];
-  if (lane_index() == 0) {
-    ptx::mbarrier_expect(barrier, static_cast<uint32_t>(p.row_bytes));
-    ptx::bulk_load(stage, own + c.map.x + int64_t{from} * p.row_bytes, static_cast<uint32_t>(p.row_bytes),
-                   barrier);
-  }
-  uint32_t* scales = reinterpret_cast<uint32_t*>(own + c.map.scales);
-  for (int32_t i = lane_index(); i - lane_index() < p.scale_packs; i += 32) {
-    const bool has_pack = i < p.scale_packs;
-    const uint32_t pack = has_pack ? scales[from * p.scale_row_stride + i * p.scale_column_stride] : 0;
-    for (uint32_t rest = others; rest != 0; rest &= rest - 1) {
-      const int64_t to = __shfl_sync(kAllLanes, row, __ffs(static_cast<int32_t>(rest)) - 1);
-      if (has_pack) scales[to * p.scale_row_stride + i * p.scale_column_stride] = pack;
-    }
-  }
-  wait_load(barrier, parity);
-  if ((others >> lane_index()) & 1u) {
-    ptx::bulk_store(own + c.map.x + int64_t{row} * p.row_bytes, stage, static_cast<uint32_t>(p.row_bytes));
-    ptx::bulk_commit();
-  }
-  ptx::bulk_wait_read();
-  __syncwarp();
-}
-
-/// Expand: every copy received from a peer once, over the warps of all blocks; move_row() wrote the own ones
-/// to all their rows. Also keeps the links in the handle.
-template <bool kCounted>
-__device__ void copy_rows(const auto& p, const DispatchShared& s, uint32_t parity) {
-  const Context& c = p.context;
-  const int32_t* links = at_peer<int32_t>(c, c.rank, c.map.links);
-  ptx::fence_async_proxy();  // rows of peers, acquired in flush(), are read by bulk loads
-  uint32_t copied = 0;
-  const int32_t step = static_cast<int32_t>(gridDim.x) * p.stages;
-  const int32_t copies = s.copies[c.rank];
-  const auto link_at = [&](int32_t copy) {
-    return lane_index() < c.topk && copy < copies ? links[int64_t{copy} * c.topk + lane_index()] : kNone;
-  };
-  int32_t copy = static_cast<int32_t>(blockIdx.x) + warp_index() * static_cast<int32_t>(gridDim.x);
-  int32_t next = link_at(copy);
-  for (; copy < copies; copy += step) {
-    const int32_t row = next;
-    next = link_at(copy + step);
-    if (lane_index() < c.topk) p.handle.links[int64_t{copy} * c.topk + lane_index()] = row;
-    const uint32_t rows = __ballot_sync(kAllLanes, row >= 0);
-    const uint32_t others = rows & (rows - 1);
-    const int32_t own = copy - s.base[c.rank];
-    if (others == 0 || (own >= 0 && own < s.total[c.rank])) continue;
-    const int32_t from = __shfl_sync(kAllLanes, row, __ffs(static_cast<int32_t>(rows)) - 1);
-    copy_to_others(p, s, row, others, from, parity);
-    parity ^= 1;
-    copied += __popc(others);
-  }
-  ptx::bulk_wait();
-  if constexpr (kCounted)
-    if (lane_index() == 0) count(c, Step::copy, c.rank, 0, copied * p.record_bytes);
-}
-
-/// Expand: zeros into the gaps behind each group; a group per block in turn, a warp per row.
-template <bool kCounted>
-__device__ void pad_rows(const auto& p, const DispatchShared& s) {
-  const Context& c = p.context;
-  char* own = c.peers[c.rank];
-  const int32_t num_warps = static_cast<int32_t>(blockDim.x / 32);
-  int32_t begin = 0;
-  uint32_t padded = 0;
-  for (int32_t local = 0; local < c.local_experts; ++local) {
-    const int32_t rows = s.group_total[c.rank * c.local_experts + local];
-    const int32_t end = begin + static_cast<int32_t>(round_up(rows, p.alignment));
-    const bool is_mine = local % static_cast<int32_t>(gridDim.x) == static_cast<int32_t>(blockIdx.x);
-    for (int64_t row = begin + rows + warp_index(); is_mine && row < end; row += num_warps, ++padded) {
-      for (int32_t i = lane_index() * 16; i < p.row_bytes; i += 512)
-        ptx::store_once(own + c.map.x + row * p.row_bytes + i, make_uint4(0, 0, 0, 0));
-      for (int32_t i = lane_index(); i < p.scale_packs; i += 32)
-        reinterpret_cast<uint32_t*>(own +
-                                    c.map.scales)[row * p.scale_row_stride + i * p.scale_column_stride] = 0;
-      if (lane_index() == 0) reinterpret_cast<float*>(own + c.map.weights)[row] = 0.0f;
-    }
-    begin = end;
-  }
-  if constexpr (kCounted)
-    if (lane_index() == 0) count(c, Step::pad, c.rank, 0, padded * p.record_bytes);
 }
 
 template <bool kCounted>
@@ -349,11 +293,14 @@ __device__ void count_moves(const auto& p, const DispatchShared& s) {
   }
 }
 
+__device__ __forceinline__ bool is_last_warp() { return threadIdx.x / 32 == blockDim.x / 32 - 1; }
+
 /// Until this rank knows where its rows go and that they may be written; false: move nothing. `first`: the
-/// selections of `token`, the warp's first row, loaded during the waits.
+/// selections of `token`, the warp's first row, loaded during the waits. `sends_totals`: set in the warp that
+/// must call send_totals().
 template <bool kCounted>
 __device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, int32_t token,
-                          uint64_t call, Ahead& first) {
+                          uint64_t call, Ahead& first, bool& sends_totals) {
   const Context& c = p.context;
   const bool has_row = token < end;
   if (p.cached) {
@@ -369,21 +316,25 @@ __device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin,
   if constexpr (kCounted) stamp_begin(c, Step::notify);
   number_slots(p, s, begin, end, call);
   if (has_row) first = load_ahead(p, token);
-  const bool is_notified = notify(p, s, call);
-  if constexpr (kCounted) stamp_end(c, Step::notify);
-  if (!is_notified) return false;
-  if constexpr (kCounted) {
-    stamp_begin(c, Step::counts);
-    if (blockIdx.x == 0) time_counts(c, call);
+  const bool is_direct = counts_directly(p);
+  if (!is_direct && !notify(p, s, call)) return false;
+  if (is_direct) {
+    __syncthreads();
+    if (is_last_warp()) sends_totals = add_to_totals(p, s);
   }
-  const bool is_placed = place(p, s, call);
+  if constexpr (kCounted) {
+    stamp_end(c, Step::notify);
+    stamp_begin(c, Step::counts);
+    if (blockIdx.x == 0) time_counts(c, is_direct, call);
+  }
+  const bool is_placed = is_direct ? place_directly(p, s, call) : place(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::counts);
   return is_placed;
 }
 
-template <class Policy, bool kExpand, int32_t kCapacity>
+template <class Policy, Form kForm, int32_t kCapacity>
 __global__ void __launch_bounds__(Policy::config.threads, 1)
-    dispatch(const __grid_constant__ Batch<OfLayout<kExpand>, kCapacity> batch) {
+    dispatch(const __grid_constant__ Batch<OfForm<kForm>, kCapacity> batch) {
   constexpr bool kCounted = Policy::config.counted;
   extern __shared__ __align__(128) char memory[];
   const auto& p = batch.ranks[kCapacity == 1 ? 0 : blockIdx.y];
@@ -393,13 +344,15 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const int32_t begin = static_cast<int32_t>(split.begin(blockIdx.x));
   const int32_t end = static_cast<int32_t>(split.end(blockIdx.x));
   const uint64_t call = c.state->dispatches + 1;
-  const bool moves = warp_index() < p.stages;
-  const Turn turn = turn_of_warp(p, begin, end);
+  const int32_t movers = movers_of(p);
+  const bool moves = warp_index() < movers;
+  const bool follows_peers = follows(p) && !moves && warp_index() < p.stages;
+  const Turn turn = turn_of_warp(p, movers, begin, end);
 
-  if (moves && lane_index() == 0) {
+  if (warp_index() < p.stages && lane_index() == 0) {
     ptx::mbarrier_init(&s.barriers[warp_index()], 1);
     ptx::fence_mbarrier_init();
-    if (turn.moves(end)) load_row(p, s, turn.first);
+    if (moves && turn.moves(end)) load_row(p, s, turn.first);
   }
   const auto clear = [](int32_t* from, const void* to) {
     for (int32_t* at = from + threadIdx.x; at < to; at += blockDim.x) *at = 0;
@@ -410,22 +363,37 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     s.peers[i] = c.peers[i];
 
   Ahead first;
-  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, turn.first, call, first);
+  bool sends_totals = false;
+  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, turn.first, call, first, sends_totals);
   if constexpr (kCounted) stamp_begin(c, Step::dispatch);
-  if (moves && is_placed) move_rows<kCounted>(p, s, turn, end, first);
+  if (moves && is_placed) move_rows<kCounted>(p, s, turn, end, call, first);
   if (moves && !is_placed) drain_load(s, turn, end);
-  if (is_placed && !p.cached && blockIdx.x == 0 && threadIdx.x / 32 == blockDim.x / 32 - 1)
-    publish_counts(p, s, call);
+  if (sends_totals) send_totals(p, call);
+  if (is_placed && !p.cached && blockIdx.x == 0 && is_last_warp()) publish_counts(p, s, call);
+  if constexpr (p.grouped)
+    if (is_placed && !moves)
+      send_groups(p, s, begin, end, warp_index() - movers, static_cast<int32_t>(blockDim.x / 32) - movers);
+  if (p.expand && is_placed && follows_peers) {
+    Copied done;
+    follow_peers(p, s, warp_index() - movers, p.stages - movers, call, done);
+    end_copies<kCounted>(p, done);
+  }
   if constexpr (kCounted) {
     __syncthreads();
     stamp_end(c, Step::dispatch);
     count_moves<kCounted>(p, s);
   }
+  signal_block_done(c, c.map.arrived, call);
   flush<kCounted>(p, call);
   if (!p.expand || !is_placed || is_aborted(c)) return;
   if constexpr (kCounted) stamp_begin(c, Step::copy);
-  const int32_t loads = turn.moves(end) ? (end - 1 - turn.first) / turn.step + 1 : 0;
-  if (moves) copy_rows<kCounted>(p, s, static_cast<uint32_t>(loads) % 2);
+  if (moves && !follows(p)) {
+    const int32_t loads = turn.moves(end) ? (end - 1 - turn.first) / turn.step + 1 : 0;
+    Copied done{static_cast<uint32_t>(loads) % 2};
+    ptx::fence_async_proxy();  // rows of peers, acquired in flush(), are read by bulk loads
+    copy_rows(p, s, done);
+    end_copies<kCounted>(p, done);
+  }
   if constexpr (kCounted) stamp_end(c, Step::copy);
   if (!p.zero_padding) return;
   if constexpr (kCounted) stamp_begin(c, Step::pad);
@@ -433,11 +401,22 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if constexpr (kCounted) stamp_end(c, Step::pad);
 }
 
-template <bool kExpand, int32_t kCapacity>
-cudaError_t launch_layout(std::span<const DispatchParams> ranks, const Launch& launch, int64_t shared_bytes) {
-  return launch_policy(launch.counted ? dispatch<Counted<kDispatchThreads>, kExpand, kCapacity>
-                                      : dispatch<Fast<kDispatchThreads>, kExpand, kCapacity>,
+template <Form kForm, int32_t kCapacity>
+cudaError_t launch_form(std::span<const DispatchParams> ranks, const Launch& launch, int64_t shared_bytes) {
+  return launch_policy(launch.counted ? dispatch<Counted<kDispatchThreads>, kForm, kCapacity>
+                                      : dispatch<Fast<kDispatchThreads>, kForm, kCapacity>,
                        ranks, launch, kDispatchThreads, shared_bytes);
+}
+
+template <int32_t kCapacity>
+cudaError_t launch_capacity(std::span<const DispatchParams> ranks, const Launch& launch,
+                            int64_t shared_bytes) {
+  int32_t tokens = 0;
+  for (const DispatchParams& p : ranks) tokens = p.tokens > tokens ? p.tokens : tokens;
+  if (ranks.front().expand) return launch_form<Form::expand, kCapacity>(ranks, launch, shared_bytes);
+  return tokens >= kGroupedTokens * launch.sms
+             ? launch_form<Form::many, kCapacity>(ranks, launch, shared_bytes)
+             : launch_form<Form::few, kCapacity>(ranks, launch, shared_bytes);
 }
 
 }  // namespace
@@ -447,19 +426,15 @@ cudaError_t launch_dispatch(std::span<const DispatchParams> ranks, const Launch&
   const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
                             p.stages,        p.plan_warps,      p.expand};
   const int64_t shared_bytes = dispatch_map(block).bytes;
-  const bool is_single = ranks.size() == 1;
-  if (p.expand)
-    return is_single ? launch_layout<true, 1>(ranks, launch, shared_bytes)
-                     : launch_layout<true, kMaxBatch>(ranks, launch, shared_bytes);
-  return is_single ? launch_layout<false, 1>(ranks, launch, shared_bytes)
-                   : launch_layout<false, kMaxBatch>(ranks, launch, shared_bytes);
+  return ranks.size() == 1 ? launch_capacity<1>(ranks, launch, shared_bytes)
+                           : launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
 }
 
 cudaError_t report_dispatch(KernelReport& fast, KernelReport& counted) {
-  const cudaError_t first = report_kernel(dispatch<Fast<kDispatchThreads>, false, 1>, "dispatch", fast);
+  const cudaError_t first = report_kernel(dispatch<Fast<kDispatchThreads>, Form::many, 1>, "dispatch", fast);
   return first != cudaSuccess
              ? first
-             : report_kernel(dispatch<Counted<kDispatchThreads>, false, 1>, "dispatch counted", counted);
+             : report_kernel(dispatch<Counted<kDispatchThreads>, Form::many, 1>, "dispatch counted", counted);
 }
 
 }  // namespace plumb::kernels

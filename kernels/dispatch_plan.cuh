@@ -23,6 +23,7 @@ struct DispatchShared {
   int32_t* copies;
   int32_t* group_base;
   int32_t* group_total;
+  int32_t* inbound;
   uint32_t* sent;
   int32_t stage_bytes;
   int32_t bins;
@@ -45,6 +46,7 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const auto& p, char* m
           ints(map.copies),
           ints(map.group_base),
           ints(map.group_total),
+          ints(map.inbound),
           reinterpret_cast<uint32_t*>(memory + map.sent),
           static_cast<int32_t>(map.stage_bytes),
           block.bins()};
@@ -63,6 +65,21 @@ __device__ __forceinline__ int32_t expert_id(const auto& p, int64_t index, int32
 __device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, uint64_t call, int32_t src) {
   const int64_t row = int64_t{c.ranks} * (1 + c.local_experts);
   return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
+}
+
+inline constexpr int32_t kGroupedTokens = 64;  // of a block, from which on metadata leaves in groups
+
+/// Whether blocks tell all ranks their counts themselves (direct_counts.cuh), which pays with many tokens.
+/// Alike on all ranks, whose numbers of tokens differ.
+__device__ __forceinline__ bool counts_directly(const auto& p) {
+  const Context& c = p.context;
+  const int32_t blocks = static_cast<int32_t>(gridDim.x);
+  return !p.expand && c.ranks * c.ranks * blocks <= kDirectWords && c.max_tokens >= kGroupedTokens * blocks;
+}
+
+/// Words [src][block][dst] of a call.
+__device__ __forceinline__ uint64_t* direct_words(const Context& c, int32_t at, uint64_t call) {
+  return at_peer<uint64_t>(c, at, c.map.block_counts) + static_cast<int64_t>(call % 2) * kDirectWords;
 }
 
 constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
@@ -146,17 +163,30 @@ __device__ __forceinline__ int32_t numbering_warps(const auto& p, int32_t tokens
   return wanted < 1 ? 1 : wanted < p.plan_warps ? wanted : p.plan_warps;
 }
 
+struct NumberedTokens {
+  int32_t first = 0;
+  int32_t last = 0;
+};
+
+/// The tokens of the block, [begin, end), that a warp numbers.
+__device__ __forceinline__ NumberedTokens numbered_tokens(const auto& p, int32_t begin, int32_t end,
+                                                          int32_t warp) {
+  const int32_t warps = numbering_warps(p, end - begin);
+  int32_t share = (end - begin + warps - 1) / warps;
+  if (p.grouped && share > 32) share = (share + 31) / 32 * 32;  // whole groups
+  const auto begin_of = [&](int32_t w) { return begin + w * share < end ? begin + w * share : end; };
+  return {begin_of(warp), begin_of(warp + 1)};
+}
+
 /// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
-/// of each warp. The block's counts go to the other blocks of the rank. Ends the clearing of shared memory.
+/// of each warp. The block's counts go to the other blocks of the rank or, directly, of all. Ends the
+/// clearing of shared memory.
 static __device__ void number_slots(const auto& p, const DispatchShared& s, int32_t begin, int32_t end,
                                     uint64_t call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const int32_t warps = numbering_warps(p, end - begin);
-  const int32_t share = (end - begin + warps - 1) / warps;
-  const auto begin_of = [&](int32_t w) { return begin + w * share < end ? begin + w * share : end; };
-  const int32_t first = begin_of(warp);
-  const int32_t last = begin_of(warp + 1);
+  const auto [first, last] = numbered_tokens(p, begin, end, warp);
   int32_t ids[kIdsAtOnce];
   if (warp < warps) load_ids(p, first, lane_index(), chunk_selections(p, first, last), ids);
   __syncthreads();
@@ -178,7 +208,16 @@ static __device__ void number_slots(const auto& p, const DispatchShared& s, int3
       s.histogram[w * s.bins + bin] = sum;
       sum += count;
     }
-    ptx::store_relaxed_sys(out + bin, tagged(call, static_cast<uint32_t>(sum)));
+    const uint64_t word = tagged(call, static_cast<uint32_t>(sum));
+    if (!counts_directly(p)) {
+      ptx::store_relaxed_sys(out + bin, word);
+    } else if (bin < c.ranks) {
+      s.own[bin] = sum;
+      const int32_t at =
+          (c.rank * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x)) * c.ranks;
+      for (int32_t step = 1; step <= c.ranks; ++step)  // itself last
+        ptx::store_relaxed_sys(direct_words(c, peer_at_step(c.rank, step, c.ranks), call) + at + bin, word);
+    }
   }
 }
 
@@ -264,11 +303,28 @@ static __device__ void begin_groups(const auto& p, const DispatchShared& s, int6
 
 /// Adds up how long the rank waits for the first count of each source, with a thread per source; the first
 /// block of a counted call.
-static __device__ void time_counts(const Context& c, uint64_t call) {
+static __device__ void time_counts(const Context& c, bool is_direct, uint64_t call) {
   const int32_t src = static_cast<int32_t>(threadIdx.x);
   if (src >= c.ranks) return;
-  const uint64_t* word = count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts);
+  const uint64_t* word = is_direct
+                             ? direct_words(c, c.rank, call) + src * static_cast<int32_t>(gridDim.x) * c.ranks
+                             : count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts);
   wait_count<true>(c, word, Step::counts, src, call);
+}
+
+/// Whether all ranks can hold what they receive; reports the one that cannot. `rows`: of each tensor. All
+/// threads call it.
+static __device__ bool fits_everywhere(const auto& p, const DispatchShared& s, const auto* rows) {
+  const Context& c = p.context;
+  bool fits = true;
+  for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
+    const bool too_many_copies = s.copies[d] > c.copies_capacity;
+    if (!too_many_copies && rows[d] <= c.rows_capacity) continue;
+    fits = false;
+    report(c, FaultKind::overflow, Step::counts, d, too_many_copies ? c.copies_capacity : c.rows_capacity,
+           too_many_copies ? s.copies[d] : rows[d], kNone);
+  }
+  return __syncthreads_or(fits ? 0 : 1) == 0;
 }
 
 /// Waits for all counts; first slots and rows of this source everywhere. False: nothing may be moved, since a
@@ -313,17 +369,16 @@ static __device__ bool place(const auto& p, const DispatchShared& s, uint64_t ca
   if (__syncthreads_or(fits ? 0 : 1) != 0) return false;
   if (p.expand) {
     begin_groups(p, s, rows_of_rank);
+    if (threadIdx.x == 0) {
+      s.inbound[0] = 0;
+      for (int32_t src = 0; src < c.ranks; ++src)
+        s.inbound[src + 1] =
+            s.inbound[src] + static_cast<int32_t>(static_cast<uint32_t>(ptx::load_relaxed_sys(
+                                 count_words(c, c.rank, call, src) + c.rank * words_per_rank)));
+    }
     __syncthreads();
   }
-  for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
-    const int64_t rows = p.expand ? rows_of_rank[d] : s.copies[d];
-    const bool too_many_copies = s.copies[d] > c.copies_capacity;
-    if (!too_many_copies && rows <= c.rows_capacity) continue;
-    fits = false;
-    report(c, FaultKind::overflow, Step::counts, d, too_many_copies ? c.copies_capacity : c.rows_capacity,
-           too_many_copies ? s.copies[d] : rows, kNone);
-  }
-  return __syncthreads_or(fits ? 0 : 1) == 0;
+  return p.expand ? fits_everywhere(p, s, rows_of_rank) : fits_everywhere(p, s, s.copies);
 }
 
 /// Cached: the same from the handle. Fills what the block needs of it. Ends the clearing of shared memory.
@@ -333,6 +388,8 @@ static __device__ void place_from_handle(const auto& p, const DispatchShared& s)
   const int32_t threads = static_cast<int32_t>(blockDim.x);
   __syncthreads();
   for (int32_t d = thread; d < c.ranks; d += threads) s.base[d] = p.handle.slot_begin[d];
+  for (int32_t i = thread; p.expand && i <= c.ranks; i += threads)
+    s.inbound[i] = i == 0 ? 0 : static_cast<int32_t>(p.handle.counts[kFirstCount + i - 1]);
   for (int32_t e = thread; p.expand && e < c.experts; e += threads) s.group_base[e] = p.handle.row_begin[e];
   for (int32_t l = thread; p.expand && l < c.local_experts; l += threads)
     s.group_total[c.rank * c.local_experts + l] =
@@ -343,92 +400,6 @@ static __device__ void place_from_handle(const auto& p, const DispatchShared& s)
         static_cast<int32_t>(p.handle.counts[kFirstCount + c.rank]) - p.handle.slot_begin[c.rank];
   }
   __syncthreads();
-}
-
-/// Inclusive sum over the lanes.
-__device__ __forceinline__ int64_t warp_sum_up(int64_t value) {
-#pragma unroll
-  for (int32_t step = 1; step < 32; step *= 2) {
-    const int64_t below = __shfl_up_sync(kAllLanes, value, step);
-    if (lane_index() >= step) value += below;
-  }
-  return value;
-}
-
-constexpr int32_t kExpertsAtOnce = 4;  // of a lane
-
-/// Rows of experts local, local + 32, ... of this rank from all sources; the loads are all under way at once.
-static __device__ void load_expert_counts(const auto& p, uint64_t call, int32_t local,
-                                          int64_t (&counts)[kExpertsAtOnce]) {
-  const Context& c = p.context;
-#pragma unroll
-  for (int64_t& count : counts) count = 0;
-#pragma unroll 2
-  for (int32_t src = 0; src < c.ranks; ++src) {
-    const uint64_t* words = count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts) + 1 + local;
-#pragma unroll
-    for (int32_t i = 0; i < kExpertsAtOnce; ++i)
-      if (local + 32 * i < c.local_experts)
-        counts[i] += static_cast<uint32_t>(ptx::load_relaxed_sys(words + 32 * i));
-  }
-}
-
-/// One warp writes the counts into the handle and, if asked, to the host and the running totals. Requires
-/// that place() succeeded.
-static __device__ void publish_counts(const auto& p, const DispatchShared& s, uint64_t call) {
-  const Context& c = p.context;
-  const int32_t lane = lane_index();
-  const int32_t words_per_rank = 1 + c.local_experts;
-  int64_t* out = p.handle.counts;
-  const auto put = [&](int32_t i, int64_t value) {
-    out[i] = value;
-    if (p.host_counts != nullptr) p.host_counts[i] = value;
-  };
-  int64_t copies = 0;
-  for (int32_t first = 0; first < c.ranks; first += 32) {
-    const int32_t src = first + lane;
-    const int64_t count = src < c.ranks ? static_cast<uint32_t>(ptx::load_relaxed_sys(
-                                              count_words(c, c.rank, call, src) + c.rank * words_per_rank))
-                                        : 0;
-    const int64_t sum = copies + warp_sum_up(count);
-    if (src < c.ranks) {
-      put(kFirstCount + src, sum);
-      p.handle.slot_begin[src] = s.base[src];
-    }
-    copies = __shfl_sync(kAllLanes, sum, 31);
-  }
-  int64_t rows = 0;
-  int64_t counts[kExpertsAtOnce] = {};
-  for (int32_t first = 0; first < c.local_experts; first += 32) {
-    const int32_t local = first + lane;
-    const int32_t turn = first / 32 % kExpertsAtOnce;
-    if (turn == 0) load_expert_counts(p, call, local, counts);
-    int64_t count = counts[0];
-#pragma unroll
-    for (int32_t i = 1; i < kExpertsAtOnce; ++i)
-      if (i == turn) count = counts[i];
-    const int64_t aligned = round_up(count, p.alignment);
-    const int64_t sum = rows + warp_sum_up(aligned);
-    if (local < c.local_experts) {
-      const int32_t at = kFirstCount + c.ranks + local;
-      put(at, count);
-      put(at + c.local_experts, aligned);
-      put(at + 2 * c.local_experts, p.expand ? sum - aligned + count : sum);
-      if (p.expert_totals != nullptr) p.expert_totals[local] += static_cast<int32_t>(count);
-    }
-    rows = __shfl_sync(kAllLanes, sum, 31);
-  }
-  for (int32_t e = lane; p.expand && e < c.experts; e += 32) p.handle.row_begin[e] = s.group_base[e];
-  if (lane == 0) {
-    put(kNumCopies, copies);
-    put(kNumRows, p.expand ? rows : copies);
-    out[kDispatchNumber] = static_cast<int64_t>(call);
-  }
-  if (p.host_counts == nullptr) return;
-  __threadfence_system();
-  __syncwarp();
-  // Matching side: read_counts() on the host.
-  if (lane == 0) ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
 }
 
 }  // namespace plumb::kernels

@@ -9,19 +9,22 @@
 
 namespace plumb::kernels {
 
-inline constexpr int32_t kMaxRanks = 128;   // of one scale-up domain
-inline constexpr int32_t kMaxBlocks = 256;  // of a rank in one launch
-inline constexpr int32_t kMaxTopk = 32;     // one lane each
-inline constexpr int32_t kMaxBatch = 16;    // virtual ranks that one launch runs
+inline constexpr int32_t kMaxRanks = 128;      // of one scale-up domain
+inline constexpr int32_t kMaxBlocks = 256;     // of a rank in one launch
+inline constexpr int32_t kMaxTopk = 32;        // one lane each
+inline constexpr int32_t kDirectWords = 4096;  // counts of blocks, [ranks][blocks][ranks], told directly
+inline constexpr int32_t kMaxBatch = 16;       // virtual ranks that one launch runs
 
 /// Byte offsets in the window, the same on every rank. Rows stand at prefix-sum places in canonical order.
 struct WindowMap {
   int64_t counts = 0;          // u64 [2 parities][src][dst][1 + local experts]: call number << 32 | count
+  int64_t block_counts = 0;    // u64 [2 parities][kDirectWords]: [src][block][dst] call << 32 | count
   int64_t entered = 0;         // u64 [src]: number of the dispatch the source is in (cached calls)
   int64_t arrived = 0;         // u64 [src][kMaxBlocks]: dispatch << 32 | blocks; the block's rows are here
   int64_t combine_ready = 0;   // u64 [src]: call number << 32 | dispatch number of the handle
   int64_t combine_done = 0;    // u64 [src][kMaxBlocks]: call << 32 | blocks; the block has read its rows
   int64_t barrier = 0;         // u64 [src]
+  int64_t landed = 0;          // expand: u64 [copies]: dispatch; the copy is in the tensor
   int64_t x = 0;               // received rows, row_bytes apart
   int64_t scales = 0;          // u32 packs, row or column major
   int64_t ids = 0;             // plain: int32 [copies][topk], local expert or -1
@@ -67,7 +70,8 @@ struct Context {
   int64_t rows_capacity = 0;    // rows of x and expert_out
   RankState* state = nullptr;
   uint64_t* block_counts = nullptr;  // [blocks][ranks + experts] of the running dispatch: call << 32 | count
-  Fault* fault = nullptr;            // pinned
+  uint32_t* totals = nullptr;  // [ranks + experts] sums of the blocks, then how many are in; zero before
+  Fault* fault = nullptr;      // pinned
   Counters* counters = nullptr;
   int64_t timeout_ns = 0;
 };

@@ -51,6 +51,7 @@ __device__ __forceinline__ const char* compacted(const char* address, uint32_t r
 struct Ring {
   char* stages;
   uint64_t* barriers;
+  uint32_t limit = kRingStages;  // chunks in flight
   uint32_t issued = 0;
   uint32_t consumed = 0;
 
@@ -62,7 +63,7 @@ struct Ring {
     __syncwarp();
   }
 
-  __device__ __forceinline__ bool is_full() const { return issued - consumed == kRingStages; }
+  __device__ __forceinline__ bool is_full() const { return issued - consumed >= limit; }
   /// The stage must have been read by all lanes.
   __device__ __forceinline__ void issue(const char* from, int32_t bytes) {
     const uint32_t stage = issued % kRingStages;

@@ -35,6 +35,7 @@ struct DispatchMap {
   int64_t copies = 0;       // [ranks]: copies that each rank receives
   int64_t group_base = 0;   // [experts]: first row of this source in each expert's group (expand)
   int64_t group_total = 0;  // [experts]: rows of each group (expand)
+  int64_t inbound = 0;      // [ranks + 1]: copies received from the sources before (expand)
   int64_t sent = 0;         // [ranks]: rows sent (ledger)
   int64_t bytes = 0;
 };
@@ -54,12 +55,13 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   out.copies = out.base + 4 * int64_t{in.ranks};
   out.group_base = out.copies + 4 * int64_t{in.ranks};
   out.group_total = out.group_base + (in.expand ? 4 * int64_t{in.experts} : 0);
-  out.sent = out.group_total + (in.expand ? 4 * int64_t{in.experts} : 0);
+  out.inbound = out.group_total + (in.expand ? 4 * int64_t{in.experts} : 0);
+  out.sent = out.inbound + (in.expand ? 4 * (int64_t{in.ranks} + 1) : 0);
   out.bytes = out.sent + 4 * int64_t{in.ranks};
   return out;
 }
 
-inline constexpr int32_t kDispatchThreads = 896;                  // 72 registers a thread: no spills
+inline constexpr int32_t kDispatchThreads = 896;                  // 72 registers a thread
 inline constexpr int32_t kMaxStages = kDispatchThreads / 32 - 1;  // the last warp publishes counts
 inline constexpr int64_t kHistogramBytes = 16 * 1024;             // limits plan_warps
 

@@ -102,7 +102,7 @@ inline Case random_case(uint64_t seed, int32_t ranks = 0) {
   c.fp8 = random.below(2) == 0;
   c.hidden = 16 * pick(1, seed % 5 == 0 ? 300 : 24);
   c.scale_packs = c.fp8 ? pick(0, 70) : 0;
-  c.max_tokens = seed % 11 == 0 ? pick(1, 700) : pick(1, 70);
+  c.max_tokens = pick(1, seed % 11 == 0 ? 700 : seed % 5 == 2 ? 250 : 70);
   for (int32_t r = 0; r < c.ranks; ++r) c.tokens.push_back(random.below(5) == 0 ? 0 : pick(0, c.max_tokens));
   c.expand = random.below(2) == 0;
   c.alignment = c.expand ? (random.below(2) == 0 ? 1 : pick(2, 32)) : 1;
@@ -115,6 +115,8 @@ inline Case random_case(uint64_t seed, int32_t ranks = 0) {
   c.host_sync = c.together && random.below(2) == 0;
   c.biases = pick(0, 2);
   c.sms = pick(1, std::min(10, 120 / c.ranks));
+  if (seed % 5 == 2) c.sms = 1;  // many tokens a block: metadata in groups, counts told directly
+  if (seed % 5 == 4 && c.ranks <= 2) c.sms = pick(48, 60);  // expand: copies follow the sources
   fill_routing(c, random);
   fill_payload(c, random);
   return c;
