@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "sim/large_vector.h"
 #include "sim/time.h"
 
 namespace plumb::sim {
@@ -104,11 +105,11 @@ class EventQueue {
   Ps base_ = -1;     // number of the last bucket that was opened
   Ps near_end_ = 0;  // number of the first bucket that is not in the wheel; it starts a coarse one
   size_t size_ = 0;
-  std::vector<uint32_t> heads_;     // [buckets] newest block of the chain
+  LargeVector<uint32_t> heads_;     // [buckets] newest block of the chain
   std::vector<uint64_t> occupied_;  // [buckets / 64] bitmap
-  std::vector<Block> blocks_;
+  LargeVector<Block> blocks_;
   uint32_t free_block_ = kNil;
-  std::vector<Event> open_;  // the open buckets in order
+  LargeVector<Event> open_;  // the open buckets in order
   size_t position_ = 0;      // next event of open_
   std::vector<uint32_t> chain_;
   std::map<Ps, uint32_t> far_;  // by number of the coarse bucket: newest block of its chain

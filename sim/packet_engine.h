@@ -178,11 +178,11 @@ class PacketEngine {
   std::vector<int32_t> capacities_;  // [channels] units of each lane's buffer
   std::vector<LaneDebt> debts_;      // [channels][virtual lanes]
   std::vector<Stall> stalls_;        // [lanes]
-  std::vector<Source> sources_;      // [ranks][networks][classes]
+  LargeVector<Source> sources_;      // [ranks][networks][classes]
   Pool<Packet> packets_;
   LaneQueues waiting_{packets_};
   Pool<MessageState> messages_;
-  std::vector<Message> contents_;     // [messages_]
+  LargeVector<Message> contents_;     // [messages_]
   std::vector<MessageExtra> extras_;  // [messages_], as far as they have one
   CreditLists credits_;
   Pool<Echo> echoes_;

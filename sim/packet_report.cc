@@ -44,9 +44,7 @@ std::vector<LinkUse> PacketEngine::link_use() const {
 }
 
 int64_t PacketEngine::memory_bytes() const {
-  auto bytes = []<class T>(const std::vector<T>& v) {
-    return static_cast<int64_t>(v.capacity() * sizeof(T));
-  };
+  auto bytes = [](const auto& v) { return static_cast<int64_t>(v.capacity() * sizeof(v[0])); };
   int64_t total = queue_.memory_bytes() + packets_.memory_bytes() + messages_.memory_bytes() +
                   bytes(extras_) + bytes(contents_) + credits_.memory_bytes() + echoes_.memory_bytes() +
                   flows_.memory_bytes();

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "sim/large_vector.h"
 #include "sim/time.h"
 
 namespace plumb::sim {
@@ -35,7 +35,7 @@ class Pool {
   int64_t memory_bytes() const { return static_cast<int64_t>(records_.capacity() * sizeof(T)); }
 
  private:
-  std::vector<T> records_;
+  LargeVector<T> records_;
   uint32_t free_ = kNil;
   int64_t in_use_ = 0;
 };

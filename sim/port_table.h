@@ -2,8 +2,7 @@
 // to the other.
 #pragma once
 
-#include <vector>
-
+#include "sim/large_vector.h"
 #include "sim/packet_records.h"
 
 namespace plumb::sim {
@@ -42,7 +41,7 @@ class PortTable {
 
   size_t position(Channel channel) const { return size_t{channel} * (lanes_per_port_ + 1); }
 
-  std::vector<Record> records_;  // [channels][1 + lanes]
+  LargeVector<Record> records_;  // [channels][1 + lanes]
   uint32_t lanes_per_port_ = 1;
 };
 
