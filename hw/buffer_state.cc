@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "hw/fault_text.h"
+#include "kernels/call_options.h"
 #include "kernels/launch.h"
 #include "kernels/shared_map.h"
 #include "model/error.h"
@@ -80,6 +81,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
       fault(pinned_memory(sizeof(kernels::Fault))),
       host_counts(pinned_memory(count_words(limits) * 8)),
       handles(static_cast<size_t>(limits.num_handles)) {
+  check(kernels::load_kernels(), "load the kernels");
   Carver measure;
   for (int32_t i = 0; i < limits.num_handles; ++i) carve(limits, measure);
   handle_memory = device_memory(measure.used);
@@ -186,6 +188,13 @@ kernels::DispatchParams Buffer::State::dispatch_params(const DispatchInput& in,
   out.handle = is_cached ? in.cached : take_handle(in, options);
   kernels::DispatchParams p;
   p.context = context;
+  p.options = kernels::CallOptions{.fp8 = is_fp8,
+                                   .expand = options.expand,
+                                   .column_scales = options.column_scales,
+                                   .cached = is_cached,
+                                   .scale_packs = options.scale_packs,
+                                   .alignment = options.expand ? options.alignment : 0}
+                  .word();
   p.handle = slot_of(out.handle).memory;
   p.x = in.x;
   p.scales = in.scales;
@@ -234,6 +243,8 @@ kernels::CombineParams Buffer::State::combine_params(const CombineInput& in, con
   need(in.bias[1] == nullptr || in.bias[0] != nullptr, "bias[1] without bias[0]");
   kernels::CombineParams p;
   p.context = context;
+  p.options =
+      kernels::CallOptions{.expand = slot.expand, .multiple_reduction = options.multiple_reduction}.word();
   p.handle = slot.memory;
   p.bias[0] = in.bias[0];
   p.bias[1] = in.bias[1];
@@ -292,11 +303,18 @@ void Buffer::State::raise_fault() {
   auto* record = static_cast<kernels::Fault*>(fault.get());
   const auto found = read_fault(record);
   if (!found) return;
-  // A time-out leaves signals behind that a later call would mistake for its own.
-  is_lost |= found->kind == kernels::FaultKind::timeout || found->kind == kernels::FaultKind::wrong_handle;
+  using kernels::FaultKind;
+  // Ranks that end a call in different ways leave signals behind that a later call would mistake for its own.
+  is_lost |= found->kind == FaultKind::timeout || found->kind == FaultKind::options_differ ||
+             found->kind == FaultKind::wrong_handle;
   if (!is_lost) {
     *record = kernels::Fault{};
     check(cudaMemset(&context.state->has_fault, 0, sizeof context.state->has_fault), "free the fault record");
+    // Behind this fault a wait may have ended that found the record taken.
+    int32_t aborted = 0;
+    check(cudaMemcpy(&aborted, &context.state->aborted, sizeof aborted, cudaMemcpyDeviceToHost),
+          "read the state of a rank");
+    is_lost = aborted != 0;
   }
   throw Error(ErrorKind::environment, to_string(*found));
 }

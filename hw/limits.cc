@@ -102,6 +102,8 @@ kernels::WindowMap window_map(const BufferLimits& l) {
   map.combine_ready = area(ranks * kSignalBytes);
   map.combine_done = area(ranks * kernels::kMaxBlocks * kSignalBytes);
   map.barrier = area(ranks * kSignalBytes);
+  map.dispatch_calls = area(2 * ranks * kSignalBytes);
+  map.combine_calls = area(2 * ranks * kSignalBytes);
   map.landed = area(l.expand ? copies * kSignalBytes : 0);
   map.x = area(rows * bf16_row);
   map.scales = area(scale_column_packs(l) * l.scale_packs * 4);

@@ -14,12 +14,16 @@ template <class Policy>
 __global__ void __launch_bounds__(Policy::config.threads, 1)
     barrier(const __grid_constant__ Batch<BarrierParams> batch) {
   const Context& c = batch.ranks[blockIdx.y].context;
+  ptx::grid_dependency_wait();
   const uint64_t call = c.state->barriers + 1;
   const int32_t peer = static_cast<int32_t>(threadIdx.x);
   __syncthreads();
   if (peer < c.ranks) {
     signal(c, peer, c.map.barrier, call);
-    wait_for<Policy::config.counted>(c, Step::barrier, peer, c.map.barrier, call);
+    // A peer may be in the next barrier already.
+    wait_until<Policy::config.counted>(c, {Step::barrier, peer, call, 0, 0},
+                                       at_peer<uint64_t>(c, c.rank, c.map.barrier) + peer,
+                                       [&](uint64_t seen) { return seen >= call; });
   }
   __syncthreads();
   if (threadIdx.x == 0) c.state->barriers = call;
@@ -57,6 +61,20 @@ cudaError_t launch_stage(const StageParams& params, const Launch& launch) {
   const auto kernel = params.row_bytes % 16 == 0 ? stage<uint4> : stage<uint32_t>;
   kernel<<<static_cast<uint32_t>(launch.sms), kStageThreads, 0, launch.stream>>>(params);
   return cudaGetLastError();
+}
+
+cudaError_t load_dispatch();
+cudaError_t load_combine();
+
+cudaError_t load_kernels() {
+  cudaFuncAttributes attributes;
+  for (const cudaError_t error :
+       {load_dispatch(), load_combine(), cudaFuncGetAttributes(&attributes, barrier<Fast<kBarrierThreads>>),
+        cudaFuncGetAttributes(&attributes, barrier<Counted<kBarrierThreads>>),
+        cudaFuncGetAttributes(&attributes, stage<uint4>),
+        cudaFuncGetAttributes(&attributes, stage<uint32_t>)})
+    if (error != cudaSuccess) return error;
+  return cudaSuccess;
 }
 
 cudaError_t report_dispatch(KernelReport& fast, KernelReport& counted);

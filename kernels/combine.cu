@@ -12,7 +12,7 @@
 //             rounding
 //   flush     every block signals every peer that it has read its rows; the first one waits for all blocks
 // Warps: all sum. Shared memory: rings (row_sums.cuh), first slots and rows of this source.
-// Must match on all ranks: everything in CombineParams but tokens and pointers.
+// Must match on all ranks: what call_options.h names.
 // Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk
 // loads through rings, so that what is in flight does not depend on the number of rows. 3 handle loaded
 // before peers are awaited, a signal per block (version 2: 15.9 us for 128 tokens over NVLink, now 14.7).
@@ -158,17 +158,16 @@ __device__ void sum_tokens(const CombineParams& p, const CombineShared& s, Ring&
 /// `number`: of the handle's dispatch. The signal to the peers, after the local sums of all blocks, and the
 /// wait for theirs.
 template <bool kCounted>
-__device__ bool enter_combine(const CombineParams& p, uint64_t call, uint32_t number) {
+__device__ bool enter_combine(const CombineParams& p, const Call& call, uint32_t number) {
   const Context& c = p.context;
-  const uint64_t value = tagged(call, number);
   if (!p.expand || !p.multiple_reduction)
-    return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, value);
+    return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, call, number);
   if (is_last_block(&c.state->locals_done)) {
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
-      signal(c, peer_at_step(c.rank, i, c.ranks), c.map.combine_ready, value);
+      signal(c, peer_at_step(c.rank, i, c.ranks), c.map.combine_ready, call.word(number));
     if (threadIdx.x == 0) c.state->locals_done = 0;
   }
-  return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, value, false);
+  return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, call, number, false);
 }
 
 template <class Policy, int32_t kCapacity>
@@ -182,7 +181,9 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const CombineShared s{words, words + c.ranks};
   Ring ring(memory);
   if (static_cast<int32_t>(gridDim.x) >= kManySms) ring.limit = kRingStages / 2;
-  const uint64_t call = c.state->combines + 1;
+  ptx::grid_dependency_wait();
+  const Call call(c.state->combines + 1, p.options);
+  if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::combine_enter, call);
   const auto number = static_cast<uint32_t>(p.handle.counts[kDispatchNumber]);
   const Items items{grid_warp(), grid_warps(), int64_t{p.tokens} * p.parts};
   Chosen first;
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if constexpr (kCounted) stamp_flush(c, Step::combine_flush, c.map.combine_done, call);
   if (blockIdx.x != 0) return;
   await_blocks<kCounted>(c, Step::combine_flush, c.map.combine_done, call);
-  if (threadIdx.x == 0) c.state->combines = call;  // all blocks of the rank have read it
+  if (threadIdx.x == 0) c.state->combines = call.number;  // all blocks of the rank have read it
   if constexpr (kCounted) stamp_end(c, Step::combine_flush);
 }
 
@@ -228,6 +229,13 @@ cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& l
   const int64_t shared_bytes = kRingBytes + 4 * (int64_t{c.ranks} + (ranks.front().expand ? c.experts : 0));
   return ranks.size() == 1 ? launch_capacity<1>(ranks, launch, shared_bytes)
                            : launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
+}
+
+cudaError_t load_combine() {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, combine<Fast<kCombineThreads>, 1>);
+  return error != cudaSuccess ? error
+                              : cudaFuncGetAttributes(&attributes, combine<Counted<kCombineThreads>, 1>);
 }
 
 cudaError_t report_combine(KernelReport& fast, KernelReport& counted) {

@@ -7,23 +7,24 @@
 
 namespace plumb::kernels {
 
-/// Adds the block's counts to those of the rank; one warp. True in the block that comes last.
-static __device__ bool add_to_totals(const auto& p, const DispatchShared& s) {
+/// Adds the block's counts to those of the rank; one warp. Lane 0: how many blocks came before, which it need
+/// not wait for yet.
+static __device__ uint32_t add_to_totals(const auto& p, const DispatchShared& s) {
   const Context& c = p.context;
   const int32_t bins = c.ranks + c.experts;
   for (int32_t bin = lane_index(); bin < bins; bin += 32)
     if (s.own[bin] != 0) atomicAdd(&c.totals[bin], static_cast<uint32_t>(s.own[bin]));
   __syncwarp();
-  bool is_last = false;
-  if (lane_index() == 0) is_last = ptx::add_acq_rel_gpu(&c.totals[bins], 1) + 1 == gridDim.x;
-  return __shfl_sync(kAllLanes, is_last ? 1 : 0, 0) != 0;
+  return lane_index() == 0 ? ptx::add_release_gpu(&c.totals[bins], 1) : 0;
 }
 
 constexpr int32_t kTotalsAtOnce = 5;  // loads of a lane under way
 
-/// Sends the rank's counts to all ranks and clears them; one warp of the block that came last.
-static __device__ void send_totals(const auto& p, uint64_t call) {
+/// In the block that came last: sends the rank's counts to all ranks and clears them; the warp that added.
+static __device__ void send_totals(const auto& p, const Call& call, uint32_t before) {
   const Context& c = p.context;
+  if (__shfl_sync(kAllLanes, before, 0) + 1 != gridDim.x) return;
+  ptx::fence_gpu();  // acquires what the other blocks added
   const int32_t words_per_rank = 1 + c.local_experts;
   const int32_t words = c.ranks * words_per_rank;
   for (int32_t first = lane_index(); first < words; first += 32 * kTotalsAtOnce) {
@@ -40,7 +41,7 @@ static __device__ void send_totals(const auto& p, uint64_t call) {
       for (int32_t step = 0; step < c.ranks && first + 32 * k < words; ++step)
         ptx::store_relaxed_sys(
             count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank) + first + 32 * k,
-            tagged(call, counts[k]));
+            call.word(counts[k]));
   }
   if (lane_index() == 0) c.totals[c.ranks + c.experts] = 0;
 }
@@ -48,21 +49,26 @@ static __device__ void send_totals(const auto& p, uint64_t call) {
 constexpr int32_t kDirectAtOnce = 2;  // polls of a thread under way
 
 /// Waits for the counts of all blocks of all ranks; first slots of this block everywhere. False as place().
-static __device__ bool place_directly(const auto& p, const DispatchShared& s, uint64_t call) {
+static __device__ bool place_directly(const auto& p, const DispatchShared& s, const Call& call) {
   const Context& c = p.context;
   const int32_t threads = static_cast<int32_t>(blockDim.x);
   const int32_t blocks = static_cast<int32_t>(gridDim.x);
   const int32_t words = c.ranks * c.ranks * blocks;
-  const uint64_t* from = direct_words(c, c.rank, call);
   bool is_known = true;
   for (int32_t first = static_cast<int32_t>(threadIdx.x); first < words; first += kDirectAtOnce * threads) {
     const auto worker_at = [&](int32_t k) {
       return (first + k * threads) / c.ranks;
     };  // src * blocks + block
     uint32_t counts[kDirectAtOnce];
+    const auto word_at = [&](int32_t k) -> const uint64_t* {
+      const int32_t src = worker_at(k) / blocks;
+      const int32_t dst = first + k * threads - worker_at(k) * c.ranks;
+      return first + k * threads < words
+                 ? direct_words(c, c.rank, call, src, worker_at(k) - src * blocks) + dst
+                 : nullptr;
+    };
     is_known &= wait_counts(
-        c, [&](int32_t k) { return first + k * threads < words ? from + first + k * threads : nullptr; },
-        [&](int32_t k) { return worker_at(k) / blocks; }, Step::counts, call, counts);
+        c, word_at, [&](int32_t k) { return worker_at(k) / blocks; }, Step::counts, call, counts);
 #pragma unroll
     for (int32_t k = 0; k < kDirectAtOnce; ++k) {
       if (first + k * threads >= words || counts[k] == 0) continue;

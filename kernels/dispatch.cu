@@ -14,15 +14,17 @@
 //   copy, pad expand layout: further experts of a peer's row, zeros into alignment gaps (expand_copies.cuh)
 // Cached calls replace number, notify and counts by a signal to and from every peer.
 // Warps: the first ones move rows (movers_of), all plan, the last one of block 0 publishes the counts.
-// Shared memory: shared_map.h. Must match on all ranks: everything in DispatchParams but tokens and pointers,
-// and the number of blocks.
-// Versions: 1 one row stage per warp, direct placement. 2 blocks count their own tokens only and exchange
-// counts (version 1: block 0 counted all, 80 us at 8192 tokens); selections and scales of the next row loaded
-// ahead. 3 slots are numbered by a lane per selection (version 2: a warp per token, 54 ns a token and block).
-// 4 counts of several blocks polled at once, ids and first selections loaded during waits, rows before
-// metadata, metadata of few tokens shared by warps, a signal per block (version 3: 17.4 us for 128 tokens
-// over NVLink, then 14.0); own rows of the expand layout written to all places. 5 metadata in groups, direct
-// counts (8192 tokens, 64 SMs: 198 us, now 192); copies follow the sources (expand: 315 us, now 260).
+// Shared memory: shared_map.h. Must match on all ranks: what call_options.h names; words of calls that differ
+// in it do not match (transport.cuh). Versions: 1 one row stage per warp, direct placement. 2 blocks count
+// their own tokens only and exchange counts (version 1: block 0 counted all, 80 us at 8192 tokens);
+// selections and scales of the next row loaded ahead. 3 slots are numbered by a lane per selection (version
+// 2: a warp per token, 54 ns a token and block). 4 counts of several blocks polled at once, ids and first
+// selections loaded during waits, rows before metadata, metadata of few tokens shared by warps, a signal per
+// block (version 3: 17.4 us for 128 tokens over NVLink, then 14.0); own rows of the expand layout written to
+// all places. 5 metadata in groups, direct counts (8192 tokens, 64 SMs: 198 us, now 192); copies follow the
+// sources (expand: 315 us, now 260). 6 fewer threads for few tokens, peers get the counts of their own
+// experts only, one poll for all blocks at the end (128 tokens: 14.4 us, now 12.7). Tried: direct counts for
+// few tokens (the counts of experts then come last), 16-byte stores instead of bulk stores (+6 %).
 #include "kernels/direct_counts.cuh"
 #include "kernels/dispatch_groups.cuh"
 #include "kernels/expand_copies.cuh"
@@ -42,7 +44,11 @@ template <Form kForm>
 struct OfForm : DispatchParams {
   static constexpr bool expand = kForm == Form::expand;
   static constexpr bool grouped = kForm == Form::many;
+  static constexpr int32_t kCountsAtOnce = kForm == Form::few ? 8 : 6;  // polls of a thread under way
 };
+
+template <Form kForm>
+constexpr int32_t kThreadsOf = kForm == Form::few ? kFewThreads : kDispatchThreads;
 
 /// Which rows a warp sends: first, first + step, ... With few tokens several warps share one: the first moves
 /// the row, all send metadata to their part of its destinations.
@@ -60,8 +66,8 @@ constexpr int32_t kGroupWarps = 4;
 /// The first warps of a block move rows; the others send metadata in groups, or copy rows that have landed.
 __device__ __forceinline__ int32_t movers_of(const auto& p) {
   if (follows(p)) return p.stages - p.stages / 2;
-  const int32_t most = static_cast<int32_t>(blockDim.x / 32) - kGroupWarps;
-  return p.grouped && p.stages > most ? most : p.stages;
+  const int32_t most = static_cast<int32_t>(blockDim.x / 32) - (p.grouped ? kGroupWarps : 1);
+  return p.stages > most ? most : p.stages;
 }
 
 constexpr int32_t kMaxSharers = 4;  // of a token, which has at most as many destinations as there are ranks
@@ -232,18 +238,19 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
 }
 
 /// Expand: tells the peers that the token's row and its metadata have landed. Matching side: follow_peers().
-__device__ __forceinline__ void announce(const auto& p, const Selection& mine, uint64_t call) {
+__device__ __forceinline__ void announce(const auto& p, const Selection& mine, const Call& call) {
   ptx::bulk_wait();
   ptx::fence_async_proxy();
   __syncwarp();
   if (mine.sends && mine.rank != p.context.rank)
-    ptx::store_release_sys(at_peer<uint64_t>(p.context, mine.rank, p.context.map.landed) + mine.slot, call);
+    ptx::store_release_sys(at_peer<uint64_t>(p.context, mine.rank, p.context.map.landed) + mine.slot,
+                           call.number);
 }
 
 /// Mover warps: the rows of their turn; the first one is being loaded, `next` are its selections.
 template <bool kCounted>
 __device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& turn, int32_t end,
-                          uint64_t call, Ahead next) {
+                          const Call& call, Ahead next) {
   uint32_t parity = 0;
   int32_t numbering_warp = 0;  // of the present token
   for (int32_t token = turn.first; token < end; token += turn.step) {
@@ -271,14 +278,15 @@ __device__ void drain_load(const DispatchShared& s, const Turn& turn, int32_t en
 /// The block's rows are sent and signalled; the first block (every one, if it then copies what has arrived)
 /// waits until all rows have arrived.
 template <bool kCounted>
-__device__ void flush(const auto& p, uint64_t call) {
+__device__ void flush(const auto& p, const Call& call) {
   const Context& c = p.context;
   if constexpr (kCounted) stamp_flush(c, Step::flush, c.map.arrived, call);
   if (blockIdx.x == 0)
     await_blocks<kCounted>(c, Step::flush, c.map.arrived, call);
   else if (p.expand && !follows(p))
     await_blocks<false>(c, Step::flush, c.map.arrived, call);
-  if (blockIdx.x == 0 && threadIdx.x == 0) c.state->dispatches = call;  // all blocks of the rank have read it
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    c.state->dispatches = call.number;  // all blocks of the rank have read it
   if constexpr (kCounted) stamp_end(c, Step::flush);
 }
 
@@ -293,14 +301,12 @@ __device__ void count_moves(const auto& p, const DispatchShared& s) {
   }
 }
 
-__device__ __forceinline__ bool is_last_warp() { return threadIdx.x / 32 == blockDim.x / 32 - 1; }
-
 /// Until this rank knows where its rows go and that they may be written; false: move nothing. `first`: the
-/// selections of `token`, the warp's first row, loaded during the waits. `sends_totals`: set in the warp that
-/// must call send_totals().
+/// selections of `token`, the warp's first row, loaded during the waits. `added`: what the last warp
+/// hands to send_totals() when counts are told directly.
 template <bool kCounted>
 __device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, int32_t token,
-                          uint64_t call, Ahead& first, bool& sends_totals) {
+                          const Call& call, Ahead& first, uint32_t& added) {
   const Context& c = p.context;
   const bool has_row = token < end;
   if (p.cached) {
@@ -309,7 +315,7 @@ __device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin,
     place_from_handle(p, s);
     if constexpr (kCounted) stamp_begin(c, Step::enter);
     const bool is_entered =
-        enter<kCounted>(c, Step::enter, c.map.entered, tagged(call, static_cast<uint32_t>(number)));
+        enter<kCounted>(c, Step::enter, c.map.entered, call, static_cast<uint32_t>(number));
     if constexpr (kCounted) stamp_end(c, Step::enter);
     return is_entered;
   }
@@ -320,7 +326,7 @@ __device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin,
   if (!is_direct && !notify(p, s, call)) return false;
   if (is_direct) {
     __syncthreads();
-    if (is_last_warp()) sends_totals = add_to_totals(p, s);
+    if (is_last_warp()) added = add_to_totals(p, s);
   }
   if constexpr (kCounted) {
     stamp_end(c, Step::notify);
@@ -343,7 +349,6 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const RowSplit split{p.tokens, static_cast<int64_t>(gridDim.x)};
   const int32_t begin = static_cast<int32_t>(split.begin(blockIdx.x));
   const int32_t end = static_cast<int32_t>(split.end(blockIdx.x));
-  const uint64_t call = c.state->dispatches + 1;
   const int32_t movers = movers_of(p);
   const bool moves = warp_index() < movers;
   const bool follows_peers = follows(p) && !moves && warp_index() < p.stages;
@@ -352,23 +357,26 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if (warp_index() < p.stages && lane_index() == 0) {
     ptx::mbarrier_init(&s.barriers[warp_index()], 1);
     ptx::fence_mbarrier_init();
-    if (moves && turn.moves(end)) load_row(p, s, turn.first);
   }
   const auto clear = [](int32_t* from, const void* to) {
     for (int32_t* at = from + threadIdx.x; at < to; at += blockDim.x) *at = 0;
   };
   clear(s.own, s.histogram);  // the numbering warps clear the histogram
   clear(s.base, s.sent + c.ranks);
+  ptx::grid_dependency_wait();
+  if (moves && lane_index() == 0 && turn.moves(end)) load_row(p, s, turn.first);
+  const Call call(c.state->dispatches + 1, p.options);
+  if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::dispatch, call);
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
     s.peers[i] = c.peers[i];
 
   Ahead first;
-  bool sends_totals = false;
-  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, turn.first, call, first, sends_totals);
+  uint32_t added = 0;
+  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, turn.first, call, first, added);
   if constexpr (kCounted) stamp_begin(c, Step::dispatch);
   if (moves && is_placed) move_rows<kCounted>(p, s, turn, end, call, first);
   if (moves && !is_placed) drain_load(s, turn, end);
-  if (sends_totals) send_totals(p, call);
+  if (!p.cached && is_last_warp() && counts_directly(p)) send_totals(p, call, added);
   if (is_placed && !p.cached && blockIdx.x == 0 && is_last_warp()) publish_counts(p, s, call);
   if constexpr (p.grouped)
     if (is_placed && !moves)
@@ -403,9 +411,19 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
 
 template <Form kForm, int32_t kCapacity>
 cudaError_t launch_form(std::span<const DispatchParams> ranks, const Launch& launch, int64_t shared_bytes) {
-  return launch_policy(launch.counted ? dispatch<Counted<kDispatchThreads>, kForm, kCapacity>
-                                      : dispatch<Fast<kDispatchThreads>, kForm, kCapacity>,
-                       ranks, launch, kDispatchThreads, shared_bytes);
+  constexpr int32_t kThreads = kThreadsOf<kForm>;
+  return launch_policy(launch.counted ? dispatch<Counted<kThreads>, kForm, kCapacity>
+                                      : dispatch<Fast<kThreads>, kForm, kCapacity>,
+                       ranks, launch, kThreads, shared_bytes);
+}
+
+/// The kernels of one rank: those of a batch run all ranks of the GPU.
+template <Form kForm>
+cudaError_t load_form(cudaFuncAttributes& attributes) {
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, dispatch<Fast<kThreadsOf<kForm>>, kForm, 1>);
+  return error != cudaSuccess
+             ? error
+             : cudaFuncGetAttributes(&attributes, dispatch<Counted<kThreadsOf<kForm>>, kForm, 1>);
 }
 
 template <int32_t kCapacity>
@@ -428,6 +446,14 @@ cudaError_t launch_dispatch(std::span<const DispatchParams> ranks, const Launch&
   const int64_t shared_bytes = dispatch_map(block).bytes;
   return ranks.size() == 1 ? launch_capacity<1>(ranks, launch, shared_bytes)
                            : launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
+}
+
+cudaError_t load_dispatch() {
+  cudaFuncAttributes attributes;
+  for (const cudaError_t error : {load_form<Form::few>(attributes), load_form<Form::many>(attributes),
+                                  load_form<Form::expand>(attributes)})
+    if (error != cudaSuccess) return error;
+  return cudaSuccess;
 }
 
 cudaError_t report_dispatch(KernelReport& fast, KernelReport& counted) {

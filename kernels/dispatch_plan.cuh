@@ -3,6 +3,8 @@
 // Device only.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/shared_map.h"
 #include "kernels/transport.cuh"
 #include "model/schedule.h"
@@ -62,9 +64,11 @@ __device__ __forceinline__ int32_t expert_id(const auto& p, int64_t index, int32
   return id >= 0 && id < c.experts ? static_cast<int32_t>(id) : kNone;
 }
 
-__device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, uint64_t call, int32_t src) {
+__device__ __forceinline__ uint64_t* count_words(const Context& c, int32_t at, const Call& call,
+                                                 int32_t src) {
   const int64_t row = int64_t{c.ranks} * (1 + c.local_experts);
-  return at_peer<uint64_t>(c, at, c.map.counts) + (static_cast<int64_t>(call % 2) * c.ranks + src) * row;
+  return at_peer<uint64_t>(c, at, c.map.counts) +
+         (static_cast<int64_t>(call.number % 2) * c.ranks + src) * row;
 }
 
 inline constexpr int32_t kGroupedTokens = 64;  // of a block, from which on metadata leaves in groups
@@ -77,9 +81,12 @@ __device__ __forceinline__ bool counts_directly(const auto& p) {
   return !p.expand && c.ranks * c.ranks * blocks <= kDirectWords && c.max_tokens >= kGroupedTokens * blocks;
 }
 
-/// Words [src][block][dst] of a call.
-__device__ __forceinline__ uint64_t* direct_words(const Context& c, int32_t at, uint64_t call) {
-  return at_peer<uint64_t>(c, at, c.map.block_counts) + static_cast<int64_t>(call % 2) * kDirectWords;
+/// Words [dst] of a source's block in a call. Sources have the same room whatever number of blocks they run.
+__device__ __forceinline__ uint64_t* direct_words(const Context& c, int32_t at, const Call& call, int32_t src,
+                                                  int32_t block) {
+  const int32_t most = kDirectWords / (c.ranks * c.ranks);
+  return at_peer<uint64_t>(c, at, c.map.block_counts) + static_cast<int64_t>(call.number % 2) * kDirectWords +
+         (src * most + block) * c.ranks;
 }
 
 constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
@@ -160,7 +167,9 @@ static __device__ void number_tokens(const auto& p, const DispatchShared& s, int
 /// Warps that number the block's tokens: enough to give each 4, so that few tokens take one pass each.
 __device__ __forceinline__ int32_t numbering_warps(const auto& p, int32_t tokens) {
   const int32_t wanted = static_cast<int32_t>(ceil_div(tokens, 4));
-  return wanted < 1 ? 1 : wanted < p.plan_warps ? wanted : p.plan_warps;
+  const int32_t warps = static_cast<int32_t>(blockDim.x / 32);
+  const int32_t most = p.plan_warps < warps ? p.plan_warps : warps;
+  return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
 struct NumberedTokens {
@@ -182,7 +191,7 @@ __device__ __forceinline__ NumberedTokens numbered_tokens(const auto& p, int32_t
 /// of each warp. The block's counts go to the other blocks of the rank or, directly, of all. Ends the
 /// clearing of shared memory.
 static __device__ void number_slots(const auto& p, const DispatchShared& s, int32_t begin, int32_t end,
-                                    uint64_t call) {
+                                    const Call& call) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
   const int32_t warps = numbering_warps(p, end - begin);
@@ -208,25 +217,26 @@ static __device__ void number_slots(const auto& p, const DispatchShared& s, int3
       s.histogram[w * s.bins + bin] = sum;
       sum += count;
     }
-    const uint64_t word = tagged(call, static_cast<uint32_t>(sum));
+    const uint64_t word = call.word(static_cast<uint32_t>(sum));
     if (!counts_directly(p)) {
       ptx::store_relaxed_sys(out + bin, word);
     } else if (bin < c.ranks) {
       s.own[bin] = sum;
-      const int32_t at =
-          (c.rank * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x)) * c.ranks;
       for (int32_t step = 1; step <= c.ranks; ++step)  // itself last
-        ptx::store_relaxed_sys(direct_words(c, peer_at_step(c.rank, step, c.ranks), call) + at + bin, word);
+        ptx::store_relaxed_sys(direct_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank,
+                                            static_cast<int32_t>(blockIdx.x)) +
+                                   bin,
+                               word);
     }
   }
 }
 
-constexpr int32_t kCountsAtOnce = 6;  // polls of a thread under way
-
-/// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here.
-/// A thread takes one bin of every `groups`-th block.
-static __device__ bool sum_blocks(const auto& p, const DispatchShared& s, int32_t bins, uint64_t call) {
+/// Sums the counts of the rank's blocks: those before this one, and all. `bins`: how many are needed here:
+/// those of ranks, then those of experts from `expert` on. A thread takes one bin of every `groups`-th block.
+static __device__ bool sum_blocks(const auto& p, const DispatchShared& s, int32_t bins, int32_t expert,
+                                  const Call& call) {
   const Context& c = p.context;
+  constexpr int32_t kCountsAtOnce = std::remove_cvref_t<decltype(p)>::kCountsAtOnce;
   bool is_known = true;
   const int32_t blocks = static_cast<int32_t>(gridDim.x);
   const int32_t fit = static_cast<int32_t>(blockDim.x) / bins;
@@ -234,7 +244,8 @@ static __device__ bool sum_blocks(const auto& p, const DispatchShared& s, int32_
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < bins * groups;
        i += static_cast<int32_t>(blockDim.x)) {
     const int32_t group = i / bins;
-    const int32_t bin = i - group * bins;
+    const int32_t number = i - group * bins;
+    const int32_t bin = number < c.ranks ? number : number + expert;
     int32_t before = 0;
     int32_t total = 0;
     for (int32_t first = group; first < blocks; first += groups * kCountsAtOnce) {
@@ -257,22 +268,23 @@ static __device__ bool sum_blocks(const auto& p, const DispatchShared& s, int32_
   return __syncthreads_or(is_known ? 0 : 1) == 0;
 }
 
-/// Sends the rank's counts for all ranks to the peers whose turn this block is; every block sums what it
-/// needs.
-static __device__ bool notify(const auto& p, const DispatchShared& s, uint64_t call) {
+/// Sends the rank's counts to the peers whose turn this block is; every block sums what it needs. A peer of
+/// the plain layout needs the copies of all ranks, but rows of its own experts only.
+static __device__ bool notify(const auto& p, const DispatchShared& s, const Call& call) {
   const Context& c = p.context;
-  const bool sends = static_cast<int32_t>(blockIdx.x) < c.ranks;
-  if (!sum_blocks(p, s, sends || p.expand ? c.ranks + c.experts : c.ranks, call)) return false;
-  const int32_t words_per_rank = 1 + c.local_experts;
-  const int32_t words = c.ranks * words_per_rank;
-  for (int32_t step = static_cast<int32_t>(blockIdx.x); step < c.ranks;
-       step += static_cast<int32_t>(gridDim.x)) {
+  const int32_t block = static_cast<int32_t>(blockIdx.x);
+  const bool is_brief = !p.expand && static_cast<int32_t>(gridDim.x) >= c.ranks;  // at most one peer a block
+  const int32_t expert = is_brief ? peer_at_step(c.rank, block % c.ranks, c.ranks) * c.local_experts : 0;
+  const int32_t experts = block >= c.ranks && !p.expand ? 0 : is_brief ? c.local_experts : c.experts;
+  if (!sum_blocks(p, s, c.ranks + experts, expert, call)) return false;
+  for (int32_t step = block; step < c.ranks; step += static_cast<int32_t>(gridDim.x)) {
     uint64_t* out = count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank);
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
-      const int32_t dst = i / words_per_rank;
-      const int32_t local = i % words_per_rank - 1;
-      const int32_t count = local < 0 ? s.total[dst] : s.total[c.ranks + dst * c.local_experts + local];
-      ptx::store_relaxed_sys(out + i, tagged(call, static_cast<uint32_t>(count)));
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks + experts;
+         i += static_cast<int32_t>(blockDim.x)) {
+      const int32_t e = i - c.ranks + expert;  // below for a rank's copies
+      const int32_t at = i < c.ranks ? i * (1 + c.local_experts) : e + e / c.local_experts + 1;
+      const int32_t count = s.total[i < c.ranks ? i : c.ranks + e];
+      ptx::store_relaxed_sys(out + at, call.word(static_cast<uint32_t>(count)));
     }
   }
   return true;
@@ -303,12 +315,11 @@ static __device__ void begin_groups(const auto& p, const DispatchShared& s, int6
 
 /// Adds up how long the rank waits for the first count of each source, with a thread per source; the first
 /// block of a counted call.
-static __device__ void time_counts(const Context& c, bool is_direct, uint64_t call) {
+static __device__ void time_counts(const Context& c, bool is_direct, const Call& call) {
   const int32_t src = static_cast<int32_t>(threadIdx.x);
   if (src >= c.ranks) return;
-  const uint64_t* word = is_direct
-                             ? direct_words(c, c.rank, call) + src * static_cast<int32_t>(gridDim.x) * c.ranks
-                             : count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts);
+  const uint64_t* word = is_direct ? direct_words(c, c.rank, call, src, 0)
+                                   : count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts);
   wait_count<true>(c, word, Step::counts, src, call);
 }
 
@@ -329,8 +340,9 @@ static __device__ bool fits_everywhere(const auto& p, const DispatchShared& s, c
 
 /// Waits for all counts; first slots and rows of this source everywhere. False: nothing may be moved, since a
 /// count is missing or a rank would receive more than it holds; then all ranks decide alike.
-static __device__ bool place(const auto& p, const DispatchShared& s, uint64_t call) {
+static __device__ bool place(const auto& p, const DispatchShared& s, const Call& call) {
   const Context& c = p.context;
+  constexpr int32_t kCountsAtOnce = std::remove_cvref_t<decltype(p)>::kCountsAtOnce;
   __shared__ int64_t rows_of_rank[kMaxRanks];
   const int32_t words_per_rank = 1 + c.local_experts;
   bool fits = true;

@@ -90,7 +90,7 @@ static __device__ void copy_rows(const auto& p, const DispatchShared& s, Copied&
 /// The copies of peers as they land. A block takes the share of each source's copies that the source's block
 /// of this number sends; `worker` of `workers` warps of the block. Matching side: announce().
 static __device__ void follow_peers(const auto& p, const DispatchShared& s, int32_t worker, int32_t workers,
-                                    uint64_t call, Copied& done) {
+                                    const Call& call, Copied& done) {
   const Context& c = p.context;
   const int32_t peers = c.ranks - 1;
   const int32_t longest = s.inbound[c.ranks] / static_cast<int32_t>(gridDim.x) + 1;  // share, or above
@@ -101,7 +101,9 @@ static __device__ void follow_peers(const auto& p, const DispatchShared& s, int3
     const int64_t n = split.begin(blockIdx.x) + i / peers;
     if (n >= split.end(blockIdx.x)) continue;
     const int32_t copy = s.inbound[src] + static_cast<int32_t>(n);
-    if (wait_word<false>(c, Step::copy, src, landed + copy, call) == 0) return;
+    const Awaited what{Step::copy, src, call.number, call.options, 0};
+    if (wait_until<false>(c, what, landed + copy, [&](uint64_t seen) { return seen >= call.number; }) == 0)
+      return;
     ptx::fence_async_proxy();  // the row is read by a bulk load
     copy_one(p, s, take_link(p, copy), done);
   }

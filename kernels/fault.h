@@ -30,10 +30,11 @@ inline constexpr const char* kStepNames[kSteps] = {
 
 enum class FaultKind : uint32_t {
   none,
-  timeout,          // a peer's signal did not come; the buffer is lost, the process goes on
+  timeout,          // a peer's signal did not come: expected, seen = numbers of calls; the buffer is lost
   overflow,         // more rows for `peer` than its buffer holds: expected = capacity, seen = rows
   bad_expert,       // `peer` met an expert id out of range: expected = number of experts, seen = id
   repeated_expert,  // `peer` met an expert twice in one row: seen = id
+  options_differ,   // `peer` makes the same call with other options: expected, seen = CallOptions::word()
   wrong_handle,     // `peer` uses a handle of another dispatch: expected, seen = dispatch numbers
 };
 

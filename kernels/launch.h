@@ -31,6 +31,10 @@ struct StageParams {
 };
 cudaError_t launch_stage(const StageParams& params, const Launch& launch);
 
+/// Loads the code of all kernels above. Otherwise the driver loads a kernel at its first launch, which may
+/// wait for kernels that run: of a rank that waits for this one, if they share the GPU.
+cudaError_t load_kernels();
+
 /// What the compiler and the driver say about a kernel.
 struct KernelReport {
   const char* name = "";

@@ -17,13 +17,15 @@ inline constexpr int32_t kMaxBatch = 16;       // virtual ranks that one launch 
 
 /// Byte offsets in the window, the same on every rank. Rows stand at prefix-sum places in canonical order.
 struct WindowMap {
-  int64_t counts = 0;          // u64 [2 parities][src][dst][1 + local experts]: call number << 32 | count
-  int64_t block_counts = 0;    // u64 [2 parities][kDirectWords]: [src][block][dst] call << 32 | count
-  int64_t entered = 0;         // u64 [src]: number of the dispatch the source is in (cached calls)
-  int64_t arrived = 0;         // u64 [src][kMaxBlocks]: dispatch << 32 | blocks; the block's rows are here
-  int64_t combine_ready = 0;   // u64 [src]: call number << 32 | dispatch number of the handle
-  int64_t combine_done = 0;    // u64 [src][kMaxBlocks]: call << 32 | blocks; the block has read its rows
+  int64_t counts = 0;          // u64 [2 parities][src][dst][1 + local experts]: Call::word()
+  int64_t block_counts = 0;    // u64 [2 parities][kDirectWords]: [src][block][dst] Call::word()
+  int64_t entered = 0;         // u64 [src]: as combine_ready, of the dispatch the source is in (cached calls)
+  int64_t arrived = 0;         // u64 [src][kMaxBlocks]: Call::signature(); the block's rows are here
+  int64_t combine_ready = 0;   // u64 [src]: Call::word() of the dispatch number of the handle
+  int64_t combine_done = 0;    // u64 [src][kMaxBlocks]: Call::signature(); the block has read its rows
   int64_t barrier = 0;         // u64 [src]
+  int64_t dispatch_calls = 0;  // u64 [2 parities][src]: Call::signature() of the call that the source is in
+  int64_t combine_calls = 0;   // the same of combine
   int64_t landed = 0;          // expand: u64 [copies]: dispatch; the copy is in the tensor
   int64_t x = 0;               // received rows, row_bytes apart
   int64_t scales = 0;          // u32 packs, row or column major
@@ -69,7 +71,7 @@ struct Context {
   int64_t copies_capacity = 0;  // rows of the per-copy areas
   int64_t rows_capacity = 0;    // rows of x and expert_out
   RankState* state = nullptr;
-  uint64_t* block_counts = nullptr;  // [blocks][ranks + experts] of the running dispatch: call << 32 | count
+  uint64_t* block_counts = nullptr;  // [blocks][ranks + experts] of the running dispatch: Call::word()
   uint32_t* totals = nullptr;  // [ranks + experts] sums of the blocks, then how many are in; zero before
   Fault* fault = nullptr;      // pinned
   Counters* counters = nullptr;
@@ -97,6 +99,7 @@ enum CountWords : int32_t {
 
 struct DispatchParams {
   Context context;
+  uint32_t options = 0;  // CallOptions::word() of one SM
   HandleMemory handle;
   const void* x = nullptr;           // [tokens] rows, row_bytes apart
   const uint32_t* scales = nullptr;  // packs, any strides
@@ -123,6 +126,7 @@ struct DispatchParams {
 
 struct CombineParams {
   Context context;
+  uint32_t options = 0;  // CallOptions::word() of one SM
   HandleMemory handle;
   const void* bias[2] = {nullptr, nullptr};  // bf16 [tokens][hidden]
   void* out = nullptr;                       // bf16 [tokens][hidden]

@@ -42,7 +42,7 @@ __device__ __forceinline__ void stamp_end(const Context& c, Step step) {
 }
 
 /// Counted calls: a flush begins when all blocks of the rank are done. First block, all threads.
-__device__ __forceinline__ void stamp_flush(const Context& c, Step step, int64_t offset, uint64_t call) {
+__device__ __forceinline__ void stamp_flush(const Context& c, Step step, int64_t offset, const Call& call) {
   if (blockIdx.x != 0) return;
   if (warp_index() == 0) await_peer(c, step, offset, c.rank, call);
   __syncthreads();
@@ -50,31 +50,34 @@ __device__ __forceinline__ void stamp_flush(const Context& c, Step step, int64_t
 }
 
 /// Tells all peers that this rank is inside a call and waits until all are: their memory may then be written
-/// or read. The low half of `value` is what all must agree on. False when a peer did not come or disagrees.
-/// Block 0 signals when `signals`; every block waits.
+/// or read. `number`: of the handle's dispatch, on which all must agree. False when a peer did not come or
+/// disagrees. Block 0 signals when `signals`; every block waits.
 template <bool kCounted>
-__device__ bool enter(const Context& c, Step step, int64_t offset, uint64_t value, bool signals = true) {
+__device__ bool enter(const Context& c, Step step, int64_t offset, const Call& call, uint32_t number,
+                      bool signals = true) {
   bool agrees = true;
   if (threadIdx.x < 32) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x);
     for (int32_t i = lane; signals && blockIdx.x == 0 && i < c.ranks; i += 32)
-      signal(c, (c.rank + i) % c.ranks, offset, value);
+      signal(c, (c.rank + i) % c.ranks, offset, call.word(number));
     for (int32_t peer = lane; peer < c.ranks; peer += 32) {
-      const uint64_t call = value >> 32 << 32;
-      const uint64_t seen = blockIdx.x == 0 ? wait_for<kCounted>(c, step, peer, offset, call)
-                                            : wait_for<false>(c, step, peer, offset, call);
-      if (seen == 0) agrees = false;
-      if (seen >> 32 == value >> 32 && seen != value) {
-        agrees = false;
-        report(c, FaultKind::wrong_handle, step, peer, static_cast<int64_t>(static_cast<uint32_t>(value)),
-               static_cast<int64_t>(static_cast<uint32_t>(seen)), kNone);
-      }
+      const Awaited what{step, peer, call.number, call.options, 40};
+      const uint64_t* word = at_peer<uint64_t>(c, c.rank, offset) + peer;
+      const auto is_there = [&](uint64_t seen) { return is_of(seen, call); };
+      const uint64_t seen = blockIdx.x == 0 ? wait_until<kCounted>(c, what, word, is_there)
+                                            : wait_until<false>(c, what, word, is_there);
+      if (seen == call.word(number)) continue;
+      agrees = false;
+      if (seen != 0)
+        report(c, FaultKind::wrong_handle, step, peer, number, static_cast<uint32_t>(seen), kNone);
     }
   }
   return __syncthreads_or(agrees ? 0 : 1) == 0;
 }
 
-/// Launches one kernel for a batch of ranks. In: what the caller has; Params: what the kernel takes.
+/// Launches one kernel for a batch of ranks. In: what the caller has; Params: what the kernel takes. Its
+/// blocks may start while the kernel before in the stream ends; it calls grid_dependency_wait() before it
+/// touches memory.
 template <class Params, int32_t kCapacity, class In>
 cudaError_t launch_policy(void (*kernel)(Batch<Params, kCapacity>), std::span<const In> ranks,
                           const Launch& launch, int32_t threads, int64_t shared_bytes) {
@@ -84,9 +87,17 @@ cudaError_t launch_policy(void (*kernel)(Batch<Params, kCapacity>), std::span<co
   const cudaError_t raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(shared_bytes));
   if (raised != cudaSuccess) return raised;
-  const dim3 grid(static_cast<uint32_t>(launch.sms), static_cast<uint32_t>(ranks.size()));
-  kernel<<<grid, static_cast<uint32_t>(threads), static_cast<size_t>(shared_bytes), launch.stream>>>(batch);
-  return cudaGetLastError();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<uint32_t>(launch.sms), static_cast<uint32_t>(ranks.size()));
+  config.blockDim = dim3(static_cast<uint32_t>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = launch.stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, batch);
 }
 
 template <class Params, int32_t kCapacity>

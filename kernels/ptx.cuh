@@ -82,6 +82,16 @@ __device__ __forceinline__ uint64_t load_acquire_sys(const uint64_t* word) {
   return value;
 }
 __device__ __forceinline__ void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+__device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+/// Returns the value before. Release only: who uses the value to read what others released fences first.
+__device__ __forceinline__ uint32_t add_release_gpu(uint32_t* word, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
 /// Returns the value before; orders this block's earlier accesses before those that follow on any SM that
 /// sees the sum.
 __device__ __forceinline__ uint32_t add_acq_rel_gpu(uint32_t* word, uint32_t value) {
@@ -100,6 +110,10 @@ __device__ __forceinline__ uint4 load_once(const void* global) {
   return __ldcg(static_cast<const uint4*>(global));
 }
 __device__ __forceinline__ void store_once(void* global, uint4 v) { __stcg(static_cast<uint4*>(global), v); }
+
+/// Until the kernels that this one depends on are complete and their writes are visible, 9.7.13.16. Nothing
+/// when the launch has no such dependency.
+__device__ __forceinline__ void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Nanoseconds of the GPU's global timer, 10.27; its tick is coarser than 1 ns.
 __device__ __forceinline__ uint64_t global_timer() {

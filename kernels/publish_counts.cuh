@@ -20,10 +20,9 @@ constexpr int32_t kExpertsAtOnce = 4;  // of a lane
 
 /// Rows of experts local, local + 32, ... of this rank from all sources. The loads are all under way at once;
 /// they are repeated until all words are of this call.
-static __device__ void load_expert_counts(const auto& p, uint64_t call, int32_t local,
+static __device__ void load_expert_counts(const auto& p, const Call& call, int32_t local,
                                           int64_t (&counts)[kExpertsAtOnce]) {
   const Context& c = p.context;
-  const uint32_t tag = static_cast<uint32_t>(call);
   const uint64_t begin_ns = ptx::global_timer();
   for (uint32_t polls = 1;; ++polls) {
     int32_t missing = kNone;
@@ -37,17 +36,19 @@ static __device__ void load_expert_counts(const auto& p, uint64_t call, int32_t 
         if (local + 32 * i >= c.local_experts) continue;
         const uint64_t word = ptx::load_relaxed_sys(words + 32 * i);
         counts[i] += static_cast<uint32_t>(word);
-        if (static_cast<uint32_t>(word >> 32) != tag) missing = src;
+        if (!is_of(word, call)) missing = src;
       }
     }
     if (missing == kNone) return;
-    if (polls % kPollsPerClock == 0 && gives_up(c, Step::counts, missing, begin_ns, tag, 0)) return;
+    if (polls % kPollsPerClock == 0 &&
+        gives_up(c, Step::counts, missing, begin_ns, call.number, call.options, 0))
+      return;
   }
 }
 
 /// One warp writes the counts into the handle and, if asked, to the host and the running totals. Requires
 /// that place() succeeded; waits for the words that it did not need.
-static __device__ void publish_counts(const auto& p, const DispatchShared& s, uint64_t call) {
+static __device__ void publish_counts(const auto& p, const DispatchShared& s, const Call& call) {
   const Context& c = p.context;
   const int32_t lane = lane_index();
   const int32_t words_per_rank = 1 + c.local_experts;
@@ -95,13 +96,14 @@ static __device__ void publish_counts(const auto& p, const DispatchShared& s, ui
   if (lane == 0) {
     put(kNumCopies, copies);
     put(kNumRows, p.expand ? rows : copies);
-    out[kDispatchNumber] = static_cast<int64_t>(call);
+    out[kDispatchNumber] = static_cast<int64_t>(call.number);
   }
   if (p.host_counts == nullptr) return;
   __threadfence_system();
   __syncwarp();
   // Matching side: read_counts() on the host.
-  if (lane == 0) ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call);
+  if (lane == 0)
+    ptx::store_release_sys(reinterpret_cast<uint64_t*>(p.host_counts + kDispatchNumber), call.number);
 }
 
 }  // namespace plumb::kernels

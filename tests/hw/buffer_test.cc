@@ -195,6 +195,22 @@ TEST(FieldCases, B44_AMissingPeerIsNamedWithinTheTimeOutAndTheProcessGoesOn) {
   rig.finish();
 }
 
+TEST(GpuBuffer, AMissingPeerLosesTheBufferAlsoBehindAnotherFault) {
+  PLUMB_NEED_DEVICE();
+  Case c = small_case();
+  c.ids[0][6] = 4;  // found first, so that it takes the record
+  const auto world = make_local_world(2);
+  BufferLimits limits = limits_of(c);
+  limits.timeout_ns = 200'000'000;
+  auto buffers = make_buffers(*world, std::vector(2, limits));
+  Rig data(c);
+  const Stream stream = make_stream();
+  buffers[0].dispatch(data.input(0), {.num_sms = 4}, stream.get());
+  check(cudaStreamSynchronize(stream.get()), "finish");
+  expect_text(message_of([&] { buffers[0].raise_fault(); }), "rank 0 token 3: expert 4; allowed: -1..3");
+  expect_text(message_of([&] { buffers[0].barrier(stream.get()); }), "the buffer is lost");
+}
+
 TEST(FieldCases, B44_ALateRankIsNotDeclaredDead) {
   PLUMB_NEED_DEVICE();
   Case c = small_case();
