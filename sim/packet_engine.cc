@@ -14,9 +14,6 @@ namespace plumb::sim {
 
 namespace {
 
-constexpr int64_t kDefaultBuffer =
-    65536;  // bytes per lane where the lanes do not say: 400 Gb/s x 0.6 us, rounded up
-constexpr int64_t kDefaultCreditUnit = 64;
 constexpr double kEventsPerBucket = 8;                       // measured
 constexpr std::array<size_t, 3> kPrefetchAhead = {7, 5, 3};  // events, step by step; measured
 constexpr size_t kPrefetchNear = 2;                          // events, where the first step is all that pays
@@ -33,7 +30,7 @@ PacketEngine::PacketEngine(const Fabric& fabric, const PacketSettings& settings,
       router_(fabric, graph_, settings_),
       arbitration_(settings.lanes) {
   check_settings();
-  if (settings_.lanes.credit_unit.value.count > 0) credit_unit_ = settings_.lanes.credit_unit.value.count;
+  credit_unit_ = settings_.lanes.credit_unit.value.count;
   virtual_lanes_ = static_cast<uint32_t>(settings_.lanes.count);
   choose_hop_classes();
   make_ports();
@@ -45,6 +42,8 @@ PacketEngine::PacketEngine(const Fabric& fabric, const PacketSettings& settings,
 
 void PacketEngine::check_settings() const {
   const Lanes& lanes = settings_.lanes;
+  if (lanes.credit_unit.value.count < 1)
+    fail_usage("packet network: credits of {} bytes", lanes.credit_unit.value.count);
   if (lanes.count < 1 || lanes.count > static_cast<int32_t>(kMaxVirtualLanes))
     fail_usage("packet network: {} lanes, allowed are 1 .. {}", lanes.count, kMaxVirtualLanes);
   if (settings_.num_classes < 1 || settings_.num_classes > kServiceLevels)
@@ -101,8 +100,7 @@ void PacketEngine::choose_hop_classes() {
 int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
   // Each cable of a link ends in a port of its own.
   int64_t bytes =
-      fabric_.links()[static_cast<size_t>(channel.links[0])].cables *
-      (settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer);
+      fabric_.links()[static_cast<size_t>(channel.links[0])].cables * settings_.lanes.buffer.value.count;
   const double rate = channel.rate.value * 1e-12;  // bytes per ps
   if (settings_.fit_buffers) {
     const NetworkSettings& network = settings_.network(channel.network);

@@ -36,9 +36,10 @@ double usable(const Sourced<double>& share, const NetworkSettings& network) {
 }
 
 /// A buffer that is given must hold a packet. (Where links are long, PacketNetwork makes it larger.)
-void check_buffers(const PacketSettings& settings, const Machine& machine, const Fabric& fabric) {
+void check_buffers(const PacketSettings& settings, const Machine& machine, const SimOptions& options,
+                   const Fabric& fabric) {
+  if (!options.lanes && !machine.lanes) return;
   const int64_t buffer = settings.lanes.buffer.value.count;
-  if (buffer <= 0) return;
   for (const Link link : {Link::scale_up, Link::scale_out}) {
     const auto links = fabric.links();
     if (std::none_of(links.begin(), links.end(), [link](const FabricLink& l) { return l.network == link; }))
@@ -226,7 +227,7 @@ void check_sim_options(const Machine& machine, const Fabric& fabric, const SimOp
     else if (event.rank >= ranks)
       fail_usage("sim: an event names rank {}, the plan has {}", event.rank, ranks);
   if (options.fidelity == Fidelity::packet)
-    check_buffers(packet_settings(machine, options, Plan({}, machine.grouping())), machine, fabric);
+    check_buffers(packet_settings(machine, options, Plan({}, machine.grouping())), machine, options, fabric);
 }
 
 SimExecutor::SimExecutor(const Machine& machine, const Fabric& fabric, Costs costs, SimOptions options)
@@ -238,7 +239,7 @@ RunCost SimExecutor::cost(const Plan& plan) const {
 
 Trace SimExecutor::run(const Plan& plan) {
   const PacketSettings settings = packet_settings(machine_, options_, plan);
-  if (options_.fidelity == Fidelity::packet) check_buffers(settings, machine_, fabric_);
+  if (options_.fidelity == Fidelity::packet) check_buffers(settings, machine_, options_, fabric_);
   PlanPlayer player(plan, machine_, fabric_, costs_, options_);
   if (options_.fidelity == Fidelity::packet) check_run_cost(cost(plan), options_);
   const Fabric fabric = fabric_.with_rates(usable(costs_.scale_up_share, settings.networks[0]),
