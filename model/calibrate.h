@@ -93,8 +93,9 @@ struct Calibration {
 
 /// Names of the constants of these costs that can be fitted, in the order in which a fit prefers them:
 /// scale_up_share, scale_out_share, memory_share, sm.rates (of the machine's GPU), sm.factors.I.factor,
-/// fixed.I.time, sm.row_time, message_time, kernel_gap, host_sync, scale_up_barrier, scale_out_barrier,
-/// scale_up_latency, scale_out_latency, fixed.I.per_doubling.
+/// sm.feeds.I.share and .half_sms (where the costs give them), fixed.I.time, sm.row_time, message_time,
+/// kernel_gap, host_sync, scale_up_barrier, scale_out_barrier, scale_up_latency, scale_out_latency,
+/// fixed.I.per_doubling.
 std::vector<std::string> calibration_parameters(const Costs& costs);
 
 /// Least squares on the logarithm of predicted / measured times, by Levenberg-Marquardt on the analytic

@@ -90,8 +90,23 @@ class Writer {
     if (needs("sm.factors") && !sm.factors.empty()) {
       out_ += "  factors:\n";
       for (const SmFactor& f : sm.factors)
-        out_ += fmt::format("    - {{phases: {}, gpus: {}, factor: {}}}\n", list_of(f.phases),
-                            list_of(f.gpus), sourced(CostKind::factor, f.factor.value, f.factor.source));
+        out_ += fmt::format("    - {{phases: {}, gpus: {}, factor: {}{}}}\n", list_of(f.phases),
+                            list_of(f.gpus), sourced(CostKind::factor, f.factor.value, f.factor.source),
+                            f.streamed ? ", streamed: true" : "");
+    }
+    feeds(sm.feeds);
+  }
+
+  void feeds(const std::vector<SmFeed>& feeds) {
+    if (!needs("sm.feeds") || feeds.empty()) return;
+    out_ += "  feeds:\n";
+    for (const SmFeed& f : feeds) {
+      out_ += fmt::format("    - phases: {}\n", list_of(f.phases));
+      if (!f.share.source.empty())
+        out_ += fmt::format("      share: {}\n", sourced(CostKind::share, f.share.value, f.share.source));
+      if (!f.half_sms.source.empty())
+        out_ += fmt::format("      half_sms: {}\n",
+                            sourced(CostKind::count, f.half_sms.value, f.half_sms.source));
     }
   }
 

@@ -66,6 +66,8 @@ Range<double> bounds(CostKind kind) {
       return {.min = 1e8, .max = 1e13};
     case CostKind::factor:
       return {.min = 0.01, .max = 100};
+    case CostKind::count:
+      return {.min = 0, .max = 1000};
     case CostKind::time:
       break;
   }
@@ -91,6 +93,17 @@ std::vector<CostParameter> cost_parameters(const Costs& costs, const std::string
     all.push_back(parameter(
         fmt::format("sm.factors.{}.factor", i),
         CostKind::factor, [i](Costs & c) -> auto& { return c.sm.factors[i].factor; }));
+  // Without a source a value is the one that an absent key stands for.
+  for (size_t i = 0; i < costs.sm.feeds.size(); ++i) {
+    if (!costs.sm.feeds[i].share.source.empty())
+      all.push_back(parameter(
+          fmt::format("sm.feeds.{}.share", i),
+          CostKind::share, [i](Costs & c) -> auto& { return c.sm.feeds[i].share; }));
+    if (!costs.sm.feeds[i].half_sms.source.empty())
+      all.push_back(parameter(
+          fmt::format("sm.feeds.{}.half_sms", i),
+          CostKind::count, [i](Costs & c) -> auto& { return c.sm.feeds[i].half_sms; }));
+  }
   for (size_t i = 0; i < costs.fixed.size(); ++i)
     all.push_back(parameter(
         fmt::format("fixed.{}.time", i),

@@ -11,9 +11,9 @@
 
 namespace plumb::detail {
 
-enum class CostKind : uint8_t { share, rate, factor, time };
+enum class CostKind : uint8_t { share, rate, factor, time, count };
 
-/// Values are ratios, bytes per second or seconds.
+/// Values are ratios, bytes per second, seconds or numbers of SMs.
 struct CostParameter {
   std::string name;
   CostKind kind = CostKind::time;

@@ -24,6 +24,16 @@ struct SmFactor {
   std::vector<std::string> phases;
   std::vector<std::string> gpus;
   Sourced<double> factor{.value = 1, .source = ""};
+  bool streamed = false;  // only where the phase follows another one over a `stream` edge
+};
+
+/// How much of a scale-up link n SMs of a rank can use in some phases, at most: usable rate x share x
+/// n / (n + half_sms). Stores approach the rate of a link slowly, loads reach one of their own at once.
+/// Source: bare movers of `plumb probe` (docs/validation.md).
+struct SmFeed {
+  std::vector<std::string> phases;
+  Sourced<double> share{.value = 1, .source = ""};
+  Sourced<double> half_sms;  // with so many SMs the rate is half of what very many reach
 };
 
 /// What the SMs of a rank pay for the rows that they move: (rows x row_time + bytes / rate) x factor / SMs.
@@ -34,6 +44,7 @@ struct SmCosts {
   Sourced<Seconds> row_time;
   std::vector<SmRate> rates;  // the first that names the GPU; none: the machine's sm_write_rate
   std::vector<SmFactor> factors;
+  std::vector<SmFeed> feeds;  // the first that names a phase; none: SMs take all that the link gives
 };
 
 /// Time that is paid once in a plan, when the first of `phases` starts.
@@ -85,7 +96,11 @@ bool is_listed(const std::vector<std::string>& patterns, std::string_view phase)
 
 /// The rate of one SM of that GPU, nothing when `sm` does not name it.
 std::optional<BytesPerSecond> sm_rate(const SmCosts& sm, std::string_view gpu);
-/// Product of the factors that name both the phase and the GPU.
-double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu);
+/// Product of the factors that name both the phase and the GPU; `streamed`: whether the phase follows another
+/// one over a `stream` edge.
+double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu, bool streamed);
+/// Part of a scale-up link's usable rate that `sms` SMs of a rank can use in the phase, 1 without a feed.
+/// With a share of 1 and half_sms of 2, 16 SMs reach 16 / 18 of it.
+double sm_feed(const SmCosts& sm, std::string_view phase, double sms);
 
 }  // namespace plumb

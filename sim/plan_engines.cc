@@ -82,12 +82,15 @@ bool PlanPlayer::uses(EngineKind kind, const Op& o) const {
     case EngineKind::nic:
       return o.link == Link::scale_out && is_network(o) && o.messages > 0 &&
              costs_.message_time.value.value > 0;
+    case EngineKind::feed:
+      return o.link == Link::scale_up && is_network(o) && rates.feed_per_byte > 0;
   }
   return false;
 }
 
 std::optional<EngineKind> PlanPlayer::first_engine(const Op& o) const {
-  for (const EngineKind kind : {EngineKind::sm, EngineKind::copy_engine, EngineKind::memory, EngineKind::nic})
+  for (const EngineKind kind :
+       {EngineKind::sm, EngineKind::copy_engine, EngineKind::memory, EngineKind::nic, EngineKind::feed})
     if (uses(kind, o)) return kind;
   return std::nullopt;
 }
@@ -117,6 +120,8 @@ double PlanPlayer::chunk_seconds(EngineKind kind, const Op& o, const OpState& s,
     }
     case EngineKind::nic:
       return part(o.messages) * costs_.message_time.value.value;
+    case EngineKind::feed:
+      return rates_[o.phase].feed_per_byte * bytes;
   }
   return 0;
 }
@@ -232,11 +237,12 @@ void PlanPlayer::engine_done(Rank rank, EngineKind kind) {
   step(rank, kind);
 }
 
-/// Behind SMs or copy engine a copy still crosses the memory, a message the NIC's queue.
+/// Behind SMs or copy engine a copy still crosses the memory, a message the NIC's queue, a row for a peer
+/// what SMs can feed a link with.
 void PlanPlayer::second_stage(OpId id, EngineKind first, int32_t chunk) {
   const Op& o = op(id);
   const Rank rank = issuer(o);
-  for (const EngineKind kind : {EngineKind::memory, EngineKind::nic}) {
+  for (const EngineKind kind : {EngineKind::memory, EngineKind::nic, EngineKind::feed}) {
     if (kind <= first || !uses(kind, o)) continue;
     EngineState& engine = engines_[index(rank, kind)];
     const Ps time = scaled(rank, chunk_seconds(kind, o, state(id), chunk));

@@ -117,6 +117,7 @@ Json to_json(const Calibration& c) {
 std::string value_text(const std::string& name, double value) {
   if (name == "sm.rates") return number(value * 1e-9) + " GB/s";
   if (name.ends_with("share") || name.ends_with("factor")) return number(value);
+  if (name.ends_with("sms")) return number(value) + " SMs";
   return number(value * 1e6) + " us";
 }
 
