@@ -55,8 +55,7 @@ class Measurer {
     }
     if (rates.is_copy_engine) own.copy_engine += op.bytes;
     const auto link = static_cast<size_t>(op.link);
-    if (op.link == Link::scale_up && op.src != op.dst)
-      own.feed_seconds += rates.feed_per_byte * static_cast<double>(op.bytes);
+    own.feed_seconds += rates.feed_per_byte[link] * static_cast<double>(op.bytes);
     own.sm_seconds +=
         rates.sm_per_row[link] * op.rows + rates.sm_per_byte[link] * static_cast<double>(op.bytes);
     own.issued_messages += op.messages;
@@ -175,8 +174,12 @@ std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, co
         out.sm_per_row[static_cast<size_t>(link)] = costs.sm.row_time.value.value * factor;
         out.sm_per_byte[static_cast<size_t>(link)] = rate.value > 0 ? factor / rate.value : 0;
       }
-      const double feed = sm_feed(costs.sm, phase.name, std::max(sms, 1.0));
-      if (feed < 1 && usable > 0) out.feed_per_byte = 1 / (feed * usable);
+      if (const SmFeed* feed = sm_feed(costs.sm, phase.name); feed != nullptr && usable > 0) {
+        const auto local = static_cast<size_t>(Link::local);
+        out.feed_per_byte[static_cast<size_t>(Link::scale_up)] =
+            1 / (part_of_link(*feed, std::max(sms, 1.0)) * usable);
+        out.feed_per_byte[local] = feed->own_rows.value * out.sm_per_byte[local];
+      }
     }
     all.push_back(out);
   }

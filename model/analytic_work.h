@@ -22,7 +22,7 @@ struct RankWork {
   int64_t copy_engine = 0;  // bytes moved by a copy engine
   int64_t messages = 0;     // scale-out messages issued
   double sm_seconds = 0;
-  double feed_seconds = 0;  // of scale-up links, as fast as SMs can use them
+  double feed_seconds = 0;  // of scale-up links, as SMs can use them
   double compute_seconds = 0;
   int64_t issued_messages = 0;  // as the ledger counts, for the trace
   int64_t issued_bytes = 0;
@@ -70,7 +70,7 @@ struct PhaseRates {
   bool is_copy_engine = false;
   std::array<double, 3> sm_per_row{};  // seconds, by link class; 0 where SMs cost nothing
   std::array<double, 3> sm_per_byte{};
-  double feed_per_byte = 0;  // of puts and gets over scale-up links; 0 where nothing but the link limits them
+  std::array<double, 3> feed_per_byte{};  // of a scale-up link, by SMs that also move own rows; 0: no limit
 };
 std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs);
 

@@ -217,7 +217,7 @@ class Calibrator {
     std::vector<CostParameter> all = detail::cost_parameters(start_, gpu);
     if (names.empty()) {
       for (CostParameter& p : all)
-        if (p.name != "sm.rates" || no_rate_.empty()) candidates_.push_back(std::move(p));
+        if (p.is_default && (p.name != "sm.rates" || no_rate_.empty())) candidates_.push_back(std::move(p));
       return;
     }
     for (const std::string& name : names) {

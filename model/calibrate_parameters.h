@@ -17,6 +17,7 @@ enum class CostKind : uint8_t { share, rate, factor, time, count };
 struct CostParameter {
   std::string name;
   CostKind kind = CostKind::time;
+  bool is_default = true;  // fitted although nobody names it
   std::function<double&(Costs&)> value;
   std::function<std::string&(Costs&)> source;
 };

@@ -61,7 +61,8 @@ SmCosts read_sm(ConfigMap map, SmCosts out) {
       const SmFeed standard;
       out.feeds.push_back({.phases = entry.text_list("phases", {}),
                            .share = entry.sourced<double>("share", kShare, standard.share),
-                           .half_sms = entry.sourced<double>("half_sms", kHalfSms, standard.half_sms)});
+                           .half_sms = entry.sourced<double>("half_sms", kHalfSms, standard.half_sms),
+                           .own_rows = entry.sourced<double>("own_rows", kShare, standard.own_rows)});
       if (out.feeds.back().phases.empty())
         entry.fail("phases", "'phases' is empty: the feed would never apply");
     }
@@ -77,7 +78,8 @@ std::vector<FixedCost> read_fixed(ConfigList list) {
                     .covers = entry.text_list("covers", {}),
                     .time = entry.sourced<Seconds>("time", kTime),
                     .per_doubling = entry.sourced<Seconds>("per_doubling", kTime, {}),
-                    .base_ranks = entry.integer("base_ranks", {.min = 1, .max = 1 << 20}, 1)};
+                    .base_ranks = entry.integer("base_ranks", {.min = 1, .max = 1 << 20}, 1),
+                    .per_sm = entry.sourced<Seconds>("per_sm", kTime, {})};
     if (fixed.phases.empty()) entry.fail("phases", "'phases' is empty: the time would never be paid");
     out.push_back(std::move(fixed));
   }
@@ -173,10 +175,14 @@ double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu
   return factor;
 }
 
-double sm_feed(const SmCosts& sm, std::string_view phase, double sms) {
+const SmFeed* sm_feed(const SmCosts& sm, std::string_view phase) {
   for (const SmFeed& entry : sm.feeds)
-    if (is_listed(entry.phases, phase)) return entry.share.value * sms / (sms + entry.half_sms.value);
-  return 1;
+    if (is_listed(entry.phases, phase)) return &entry;
+  return nullptr;
+}
+
+double part_of_link(const SmFeed& feed, double sms) {
+  return feed.share.value * sms / (sms + feed.half_sms.value);
 }
 
 }  // namespace plumb

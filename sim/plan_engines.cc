@@ -83,7 +83,7 @@ bool PlanPlayer::uses(EngineKind kind, const Op& o) const {
       return o.link == Link::scale_out && is_network(o) && o.messages > 0 &&
              costs_.message_time.value.value > 0;
     case EngineKind::feed:
-      return o.link == Link::scale_up && is_network(o) && rates.feed_per_byte > 0;
+      return o.link == Link::scale_up && is_network(o) && rates.feed_per_byte[link] > 0;
   }
   return false;
 }
@@ -121,7 +121,7 @@ double PlanPlayer::chunk_seconds(EngineKind kind, const Op& o, const OpState& s,
     case EngineKind::nic:
       return part(o.messages) * costs_.message_time.value.value;
     case EngineKind::feed:
-      return rates_[o.phase].feed_per_byte * bytes;
+      return rates_[o.phase].feed_per_byte[static_cast<size_t>(o.link)] * bytes;
   }
   return 0;
 }
@@ -242,6 +242,12 @@ void PlanPlayer::engine_done(Rank rank, EngineKind kind) {
 void PlanPlayer::second_stage(OpId id, EngineKind first, int32_t chunk) {
   const Op& o = op(id);
   const Rank rank = issuer(o);
+  if (!is_network(o)) {  // own rows only hold up those for peers
+    EngineState& engine = engines_[index(rank, EngineKind::feed)];
+    const Ps time = scaled(rank, chunk_seconds(EngineKind::feed, o, state(id), chunk));
+    engine.worked += time;
+    if (time > 0) engine.free_at = std::max(engine.free_at, now_) + time;
+  }
   for (const EngineKind kind : {EngineKind::memory, EngineKind::nic, EngineKind::feed}) {
     if (kind <= first || !uses(kind, o)) continue;
     EngineState& engine = engines_[index(rank, kind)];
