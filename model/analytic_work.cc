@@ -56,6 +56,7 @@ class Measurer {
     if (rates.is_copy_engine) own.copy_engine += op.bytes;
     const auto link = static_cast<size_t>(op.link);
     own.feed_seconds += rates.feed_per_byte[link] * static_cast<double>(op.bytes);
+    if (op.link == Link::scale_up) own.fed_bytes += op.bytes;
     own.sm_seconds +=
         rates.sm_per_row[link] * op.rows + rates.sm_per_byte[link] * static_cast<double>(op.bytes);
     own.issued_messages += op.messages;
@@ -128,6 +129,7 @@ void RankWork::add(const RankWork& other) {
   messages += other.messages;
   sm_seconds += other.sm_seconds;
   feed_seconds += other.feed_seconds;
+  fed_bytes += other.fed_bytes;
   compute_seconds += other.compute_seconds;
   issued_messages += other.issued_messages;
   issued_bytes += other.issued_bytes;

@@ -23,6 +23,7 @@ struct RankWork {
   int64_t messages = 0;     // scale-out messages issued
   double sm_seconds = 0;
   double feed_seconds = 0;  // of scale-up links, as SMs can use them
+  int64_t fed_bytes = 0;    // of the puts and gets among them
   double compute_seconds = 0;
   int64_t issued_messages = 0;  // as the ledger counts, for the trace
   int64_t issued_bytes = 0;

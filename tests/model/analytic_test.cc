@@ -221,6 +221,7 @@ TEST(Analytic, SmsFeedALinkAtARateOfTheirNumber) {
   // 8 MB at 400 GB/s take 20 us. 2 of 2 + 2 SMs reach half of that rate: 40 us.
   Costs costs;
   costs.fill_links = {};
+  costs.sm.links = {Link::local};
   Plan plan = empty_plan();
   plan.add_phase(sm_phase("dispatch", 2));
   plan.add(put(0, 0, 1, Link::scale_up, 8'000'000));
