@@ -130,7 +130,8 @@ std::string bottleneck(const PlanPlayer& player, const Fabric& fabric, const std
     name = text;
   };
   const double whole = std::max(1.0, static_cast<double>(end));
-  static constexpr std::array<const char*, kEngines> kNames = {"sm", "copy engine", "hbm", "messages"};
+  static constexpr std::array<const char*, kEngines> kNames = {"sm", "copy engine", "hbm", "messages",
+                                                               "scale_up feed"};
   for (Rank r = 0; r < ranks; ++r) {
     for (size_t k = 0; k < kEngines; ++k)
       offer(static_cast<double>(player.busy(static_cast<EngineKind>(k), r)) / whole, kNames[k]);
