@@ -219,10 +219,7 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
         s.peers[mine.rank] + p.context.map.x + int64_t{is_own ? mine.row : mine.landing} * p.row_bytes,
         s.stages + int64_t{warp} * s.stage_bytes, static_cast<uint32_t>(p.row_bytes));
     ptx::bulk_commit();
-    if constexpr (kCounted) {
-      if (sends) atomicAdd(&s.sent[mine.rank], 1u);
-      if (!sends) count(p.context, Step::copy, p.context.rank, 0, p.record_bytes);
-    }
+    if constexpr (kCounted) atomicAdd(&s.sent[mine.rank], 1u);
   }
   // While the row is read from shared memory.
   int32_t turns = turn.part;

@@ -8,11 +8,9 @@
 
 namespace plumb::kernels {
 
-constexpr int32_t kFollowSms = 48;
-
 /// Whether warps copy rows as they land. Alike on all ranks.
 __device__ __forceinline__ bool follows(const auto& p) {
-  return p.expand && p.context.ranks > 1 && static_cast<int32_t>(gridDim.x) >= kFollowSms;
+  return p.expand && copies_follow(p.context.ranks, static_cast<int32_t>(gridDim.x));
 }
 
 /// Copies row `from` of the tensor to the rows of the other selections of its token; one warp.

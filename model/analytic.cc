@@ -104,6 +104,7 @@ class Timeline {
     offer(load.compute_seconds, "compute");
     offer(bytes(load.messages) * costs_.message_time.value.value, "messages");
     offer(load.sm_seconds, "sm");
+    offer(load.feed_seconds, "scale_up feed");
     if (rates_.memory > 0) offer(bytes(load.memory) / rates_.memory, "hbm");
     if (rates_.copy_engine > 0) offer(bytes(load.copy_engine) / rates_.copy_engine, "copy engine");
     return best;

@@ -69,9 +69,16 @@ class Starts {
       paid_[i] = true;
       const double ranks = plan_.grouping().ranks;
       const double doublings = std::max(0.0, std::log2(ranks / static_cast<double>(fixed.base_ranks)));
-      time += fixed.time.value.value + fixed.per_doubling.value.value * doublings;
+      time += fixed.time.value.value + fixed.per_doubling.value.value * doublings +
+              fixed.per_sm.value.value * sms_of(phases, fixed);
     }
     return time;
+  }
+
+  int32_t sms_of(const std::vector<PhaseId>& phases, const FixedCost& fixed) const {
+    for (const PhaseId p : phases)
+      if (is_listed(fixed.phases, name(p)) && plan_.phases()[p].sms > 0) return plan_.phases()[p].sms;
+    return 0;
   }
 
   const Plan& plan_;

@@ -55,6 +55,8 @@ class Measurer {
     }
     if (rates.is_copy_engine) own.copy_engine += op.bytes;
     const auto link = static_cast<size_t>(op.link);
+    own.feed_seconds += rates.feed_per_byte[link] * static_cast<double>(op.bytes);
+    if (op.link == Link::scale_up) own.fed_bytes += op.bytes;
     own.sm_seconds +=
         rates.sm_per_row[link] * op.rows + rates.sm_per_byte[link] * static_cast<double>(op.bytes);
     own.issued_messages += op.messages;
@@ -126,6 +128,8 @@ void RankWork::add(const RankWork& other) {
   copy_engine += other.copy_engine;
   messages += other.messages;
   sm_seconds += other.sm_seconds;
+  feed_seconds += other.feed_seconds;
+  fed_bytes += other.fed_bytes;
   compute_seconds += other.compute_seconds;
   issued_messages += other.issued_messages;
   issued_bytes += other.issued_bytes;
@@ -139,7 +143,26 @@ bool PlanWork::has_ops(PhaseId phase) const {
   return false;
 }
 
+namespace {
+
+/// Phases that follow another one over a stream edge.
+PhaseSet streamed_phases(const Plan& plan) {
+  PhaseSet out;
+  for (OpId id = 0; id < static_cast<OpId>(plan.ops().size()); ++id)
+    for (const Dep& dep : plan.deps(id)) {
+      const PhaseId phase = plan.ops()[static_cast<size_t>(id)].phase;
+      if (dep.on == On::stream && plan.ops()[static_cast<size_t>(dep.op)].phase != phase) out.set(phase);
+    }
+  return out;
+}
+
+}  // namespace
+
 std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs) {
+  const bool asks_streams =
+      std::any_of(costs.sm.factors.begin(), costs.sm.factors.end(), [](const auto& f) { return f.streamed; });
+  const PhaseSet streamed = asks_streams ? streamed_phases(plan) : PhaseSet();
+  const double usable = machine.scale_up.rate.value.value * costs.scale_up_share.value;
   const BytesPerSecond rate = sm_rate(costs.sm, machine.gpu.name).value_or(machine.gpu.sm_write_rate.value);
   std::vector<PhaseRates> all;
   for (const Phase& phase : plan.phases()) {
@@ -147,10 +170,17 @@ std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, co
     if (phase.engine == Engine::sm && !is_listed(costs.sm.free_phases, phase.name)) {
       const auto device = static_cast<int32_t>(machine.gpu.sms.value);
       const double sms = phase.sms == 0 ? device : std::min(phase.sms, device);
-      const double factor = sm_factor(costs.sm, phase.name, machine.gpu.name) / std::max(sms, 1.0);
+      const double factor =
+          sm_factor(costs.sm, phase.name, machine.gpu.name, streamed[all.size()]) / std::max(sms, 1.0);
       for (const Link link : costs.sm.links) {
         out.sm_per_row[static_cast<size_t>(link)] = costs.sm.row_time.value.value * factor;
         out.sm_per_byte[static_cast<size_t>(link)] = rate.value > 0 ? factor / rate.value : 0;
+      }
+      if (const SmFeed* feed = sm_feed(costs.sm, phase.name); feed != nullptr && usable > 0) {
+        const auto local = static_cast<size_t>(Link::local);
+        out.feed_per_byte[static_cast<size_t>(Link::scale_up)] =
+            1 / (part_of_link(*feed, std::max(sms, 1.0)) * usable);
+        out.feed_per_byte[local] = feed->own_rows.value * out.sm_per_byte[local];
       }
     }
     all.push_back(out);

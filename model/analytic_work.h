@@ -22,6 +22,8 @@ struct RankWork {
   int64_t copy_engine = 0;  // bytes moved by a copy engine
   int64_t messages = 0;     // scale-out messages issued
   double sm_seconds = 0;
+  double feed_seconds = 0;  // of scale-up links, as SMs can use them
+  int64_t fed_bytes = 0;    // of the puts and gets among them
   double compute_seconds = 0;
   int64_t issued_messages = 0;  // as the ledger counts, for the trace
   int64_t issued_bytes = 0;
@@ -69,6 +71,7 @@ struct PhaseRates {
   bool is_copy_engine = false;
   std::array<double, 3> sm_per_row{};  // seconds, by link class; 0 where SMs cost nothing
   std::array<double, 3> sm_per_byte{};
+  std::array<double, 3> feed_per_byte{};  // of a scale-up link, by SMs that also move own rows; 0: no limit
 };
 std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs);
 

@@ -95,15 +95,19 @@ class Fit {
   }
 
   /// Change of a parameter's value per change of its unknown.
-  double value_slope(CostKind kind, double value) const { return kind == CostKind::time ? typical_ : value; }
+  double value_slope(CostKind kind, double value) const {
+    return kind == CostKind::time ? typical_ : kind == CostKind::count ? 1 : value;
+  }
 
  private:
-  /// Unknowns: the logarithm of a share, rate or factor, and times in typical times of a point.
+  /// Unknowns: the logarithm of a share, rate or factor, a count, and times in typical times of a point.
   double unknown(CostKind kind, double value) const {
-    return kind == CostKind::time ? value / typical_ : std::log(value);
+    return kind == CostKind::time ? value / typical_ : kind == CostKind::count ? value : std::log(value);
   }
   double value(CostKind kind, double unknown) const {
-    return kind == CostKind::time ? unknown * typical_ : std::exp(unknown);
+    return kind == CostKind::time    ? unknown * typical_
+           : kind == CostKind::count ? unknown
+                                     : std::exp(unknown);
   }
 
   const std::vector<CalibrationPoint>& points_;
@@ -213,7 +217,7 @@ class Calibrator {
     std::vector<CostParameter> all = detail::cost_parameters(start_, gpu);
     if (names.empty()) {
       for (CostParameter& p : all)
-        if (p.name != "sm.rates" || no_rate_.empty()) candidates_.push_back(std::move(p));
+        if (p.is_default && (p.name != "sm.rates" || no_rate_.empty())) candidates_.push_back(std::move(p));
       return;
     }
     for (const std::string& name : names) {

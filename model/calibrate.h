@@ -34,7 +34,8 @@ struct CalibrationPoint {
 void assign(std::span<CalibrationPoint> points, Trace trace, const std::string& name);
 
 struct CalibrationOptions {
-  /// Names of calibration_parameters(). Empty: as many as the points can tell apart, in that order.
+  /// Names of calibration_parameters(). Empty: as many as the points can tell apart, in that order, but for
+  /// feeds.
   std::vector<std::string> fit{};
   /// Labels kept out of the fit. Nothing: every second point, by label (numbers in it by value).
   std::optional<std::vector<std::string>> held_out{};
@@ -93,8 +94,10 @@ struct Calibration {
 
 /// Names of the constants of these costs that can be fitted, in the order in which a fit prefers them:
 /// scale_up_share, scale_out_share, memory_share, sm.rates (of the machine's GPU), sm.factors.I.factor,
-/// fixed.I.time, sm.row_time, message_time, kernel_gap, host_sync, scale_up_barrier, scale_out_barrier,
-/// scale_up_latency, scale_out_latency, fixed.I.per_doubling.
+/// sm.feeds.I.share, .half_sms and .own_rows (where the costs give them; only when named: bare movers tell
+/// them better), fixed.I.time, fixed.I.per_sm (where the costs give it), sm.row_time, message_time,
+/// kernel_gap, host_sync, scale_up_barrier, scale_out_barrier, scale_up_latency, scale_out_latency,
+/// fixed.I.per_doubling.
 std::vector<std::string> calibration_parameters(const Costs& costs);
 
 /// Least squares on the logarithm of predicted / measured times, by Levenberg-Marquardt on the analytic

@@ -90,8 +90,24 @@ class Writer {
     if (needs("sm.factors") && !sm.factors.empty()) {
       out_ += "  factors:\n";
       for (const SmFactor& f : sm.factors)
-        out_ += fmt::format("    - {{phases: {}, gpus: {}, factor: {}}}\n", list_of(f.phases),
-                            list_of(f.gpus), sourced(CostKind::factor, f.factor.value, f.factor.source));
+        out_ += fmt::format("    - {{phases: {}, gpus: {}, factor: {}{}}}\n", list_of(f.phases),
+                            list_of(f.gpus), sourced(CostKind::factor, f.factor.value, f.factor.source),
+                            f.streamed ? ", streamed: true" : "");
+    }
+    feeds(sm.feeds);
+  }
+
+  void feeds(const std::vector<SmFeed>& feeds) {
+    if (!needs("sm.feeds") || feeds.empty()) return;
+    out_ += "  feeds:\n";
+    const auto value = [this](const char* name, CostKind kind, const Sourced<double>& s) {
+      if (!s.source.empty()) out_ += fmt::format("      {}: {}\n", name, sourced(kind, s.value, s.source));
+    };
+    for (const SmFeed& f : feeds) {
+      out_ += fmt::format("    - phases: {}\n", list_of(f.phases));
+      value("share", CostKind::share, f.share);
+      value("half_sms", CostKind::count, f.half_sms);
+      value("own_rows", CostKind::share, f.own_rows);
     }
   }
 
@@ -104,6 +120,7 @@ class Writer {
       out_ += fmt::format("    time: {}\n", sourced(f.time));
       if (f.per_doubling.value.value != 0 || !f.per_doubling.source.empty())
         out_ += fmt::format("    per_doubling: {}\n", sourced(f.per_doubling));
+      if (!f.per_sm.source.empty()) out_ += fmt::format("    per_sm: {}\n", sourced(f.per_sm));
       if (f.base_ranks != 1) out_ += fmt::format("    base_ranks: {}\n", f.base_ranks);
     }
   }

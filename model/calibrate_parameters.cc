@@ -66,6 +66,8 @@ Range<double> bounds(CostKind kind) {
       return {.min = 1e8, .max = 1e13};
     case CostKind::factor:
       return {.min = 0.01, .max = 100};
+    case CostKind::count:
+      return {.min = 0, .max = 1000};
     case CostKind::time:
       break;
   }
@@ -91,10 +93,30 @@ std::vector<CostParameter> cost_parameters(const Costs& costs, const std::string
     all.push_back(parameter(
         fmt::format("sm.factors.{}.factor", i),
         CostKind::factor, [i](Costs & c) -> auto& { return c.sm.factors[i].factor; }));
+  // Without a source a value is the one that an absent key stands for.
+  for (size_t i = 0; i < costs.sm.feeds.size(); ++i) {
+    if (!costs.sm.feeds[i].share.source.empty())
+      all.push_back(parameter(
+          fmt::format("sm.feeds.{}.share", i),
+          CostKind::share, [i](Costs & c) -> auto& { return c.sm.feeds[i].share; }));
+    if (!costs.sm.feeds[i].half_sms.source.empty())
+      all.push_back(parameter(
+          fmt::format("sm.feeds.{}.half_sms", i),
+          CostKind::count, [i](Costs & c) -> auto& { return c.sm.feeds[i].half_sms; }));
+    if (!costs.sm.feeds[i].own_rows.source.empty())
+      all.push_back(parameter(
+          fmt::format("sm.feeds.{}.own_rows", i),
+          CostKind::share, [i](Costs & c) -> auto& { return c.sm.feeds[i].own_rows; }));
+  }
   for (size_t i = 0; i < costs.fixed.size(); ++i)
     all.push_back(parameter(
         fmt::format("fixed.{}.time", i),
         CostKind::time, [i](Costs & c) -> auto& { return c.fixed[i].time; }));
+  for (size_t i = 0; i < costs.fixed.size(); ++i)
+    if (!costs.fixed[i].per_sm.source.empty())
+      all.push_back(parameter(
+          fmt::format("fixed.{}.per_sm", i),
+          CostKind::time, [i](Costs & c) -> auto& { return c.fixed[i].per_sm; }));
   all.push_back(parameter(
       "sm.row_time", CostKind::time, [](Costs & c) -> auto& { return c.sm.row_time; }));
   for (const NamedTime& time : kTimes)
@@ -104,6 +126,7 @@ std::vector<CostParameter> cost_parameters(const Costs& costs, const std::string
     all.push_back(parameter(
         fmt::format("fixed.{}.per_doubling", i),
         CostKind::time, [i](Costs & c) -> auto& { return c.fixed[i].per_doubling; }));
+  for (CostParameter& p : all) p.is_default = !p.name.starts_with("sm.feeds.");
   return all;
 }
 

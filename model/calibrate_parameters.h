@@ -11,12 +11,13 @@
 
 namespace plumb::detail {
 
-enum class CostKind : uint8_t { share, rate, factor, time };
+enum class CostKind : uint8_t { share, rate, factor, time, count };
 
-/// Values are ratios, bytes per second or seconds.
+/// Values are ratios, bytes per second, seconds or numbers of SMs.
 struct CostParameter {
   std::string name;
   CostKind kind = CostKind::time;
+  bool is_default = true;  // fitted although nobody names it
   std::function<double&(Costs&)> value;
   std::function<std::string&(Costs&)> source;
 };

@@ -11,6 +11,7 @@ namespace {
 
 constexpr Range<double> kShare{.min = 0.001, .max = 1};
 constexpr Range<double> kFactor{.min = 0.01, .max = 100};
+constexpr Range<double> kHalfSms{.min = 0, .max = 1000};
 constexpr Range<Seconds> kTime{.min = {0}, .max = {1}};
 constexpr Range<BytesPerSecond> kSmRate{.min = {1e8}, .max = {1e13}};
 constexpr int kMaxExtends = 8;
@@ -47,9 +48,23 @@ SmCosts read_sm(ConfigMap map, SmCosts out) {
       ConfigMap entry = factors->map(i);
       out.factors.push_back({.phases = entry.text_list("phases", {}),
                              .gpus = entry.text_list("gpus", {}),
-                             .factor = entry.sourced<double>("factor", kFactor)});
+                             .factor = entry.sourced<double>("factor", kFactor),
+                             .streamed = entry.flag("streamed", false)});
       if (out.factors.back().phases.empty())
         entry.fail("phases", "'phases' is empty: the factor would never apply");
+    }
+  }
+  if (auto feeds = map.optional_list("feeds")) {
+    out.feeds.clear();
+    for (size_t i = 0; i < feeds->size(); ++i) {
+      ConfigMap entry = feeds->map(i);
+      const SmFeed standard;
+      out.feeds.push_back({.phases = entry.text_list("phases", {}),
+                           .share = entry.sourced<double>("share", kShare, standard.share),
+                           .half_sms = entry.sourced<double>("half_sms", kHalfSms, standard.half_sms),
+                           .own_rows = entry.sourced<double>("own_rows", kShare, standard.own_rows)});
+      if (out.feeds.back().phases.empty())
+        entry.fail("phases", "'phases' is empty: the feed would never apply");
     }
   }
   return out;
@@ -63,7 +78,8 @@ std::vector<FixedCost> read_fixed(ConfigList list) {
                     .covers = entry.text_list("covers", {}),
                     .time = entry.sourced<Seconds>("time", kTime),
                     .per_doubling = entry.sourced<Seconds>("per_doubling", kTime, {}),
-                    .base_ranks = entry.integer("base_ranks", {.min = 1, .max = 1 << 20}, 1)};
+                    .base_ranks = entry.integer("base_ranks", {.min = 1, .max = 1 << 20}, 1),
+                    .per_sm = entry.sourced<Seconds>("per_sm", kTime, {})};
     if (fixed.phases.empty()) entry.fail("phases", "'phases' is empty: the time would never be paid");
     out.push_back(std::move(fixed));
   }
@@ -151,11 +167,22 @@ std::optional<BytesPerSecond> sm_rate(const SmCosts& sm, std::string_view gpu) {
   return std::nullopt;
 }
 
-double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu) {
+double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu, bool streamed) {
   double factor = 1;
   for (const SmFactor& entry : sm.factors)
-    if (is_listed(entry.phases, phase) && names_gpu(entry.gpus, gpu)) factor *= entry.factor.value;
+    if (is_listed(entry.phases, phase) && names_gpu(entry.gpus, gpu) && (streamed || !entry.streamed))
+      factor *= entry.factor.value;
   return factor;
+}
+
+const SmFeed* sm_feed(const SmCosts& sm, std::string_view phase) {
+  for (const SmFeed& entry : sm.feeds)
+    if (is_listed(entry.phases, phase)) return &entry;
+  return nullptr;
+}
+
+double part_of_link(const SmFeed& feed, double sms) {
+  return feed.share.value * sms / (sms + feed.half_sms.value);
 }
 
 }  // namespace plumb

@@ -24,6 +24,17 @@ struct SmFactor {
   std::vector<std::string> phases;
   std::vector<std::string> gpus;
   Sourced<double> factor{.value = 1, .source = ""};
+  bool streamed = false;  // only where the phase follows another one over a `stream` edge
+};
+
+/// How much of a scale-up link n SMs of a rank can use in some phases, at most: usable rate x share x
+/// n / (n + half_sms). Stores approach the rate of a link slowly, loads reach one of their own at once.
+/// Source: bare movers of `plumb probe` (docs/validation.md).
+struct SmFeed {
+  std::vector<std::string> phases;
+  Sourced<double> share{.value = 1, .source = ""};
+  Sourced<double> half_sms;  // with so many SMs the rate is half of what very many reach
+  Sourced<double> own_rows;  // part of the SM time of the phase's own rows that adds to the time of the link
 };
 
 /// What the SMs of a rank pay for the rows that they move: (rows x row_time + bytes / rate) x factor / SMs.
@@ -34,6 +45,7 @@ struct SmCosts {
   Sourced<Seconds> row_time;
   std::vector<SmRate> rates;  // the first that names the GPU; none: the machine's sm_write_rate
   std::vector<SmFactor> factors;
+  std::vector<SmFeed> feeds;  // the first that names a phase; none: SMs take all that the link gives
 };
 
 /// Time that is paid once in a plan, when the first of `phases` starts.
@@ -44,6 +56,7 @@ struct FixedCost {
   Sourced<Seconds> time;
   Sourced<Seconds> per_doubling;  // for each doubling of the ranks above base_ranks
   int64_t base_ranks = 1;
+  Sourced<Seconds> per_sm;  // for each SM that the program gives the first of `phases` that names a number
 };
 
 /// Lists of phases hold names or patterns with one '*' at the end.
@@ -85,7 +98,13 @@ bool is_listed(const std::vector<std::string>& patterns, std::string_view phase)
 
 /// The rate of one SM of that GPU, nothing when `sm` does not name it.
 std::optional<BytesPerSecond> sm_rate(const SmCosts& sm, std::string_view gpu);
-/// Product of the factors that name both the phase and the GPU.
-double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu);
+/// Product of the factors that name both the phase and the GPU; `streamed`: whether the phase follows another
+/// one over a `stream` edge.
+double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu, bool streamed);
+/// The feed that names the phase, nullptr when there is none.
+const SmFeed* sm_feed(const SmCosts& sm, std::string_view phase);
+/// Part of a scale-up link's usable rate that `sms` SMs of a rank can use: with a share of 1 and half_sms of
+/// 2, 16 SMs reach 16 / 18 of it.
+double part_of_link(const SmFeed& feed, double sms);
 
 }  // namespace plumb

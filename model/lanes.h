@@ -24,9 +24,11 @@ struct LaneWeight {
 };
 
 struct Lanes {
-  int32_t count = 1;           // data lanes, 1..16 (InfiniBand offers at most 15)
-  Sourced<Bytes> buffer;       // input buffer of a port for each lane
-  Sourced<Bytes> credit_unit;  // grain of credits: InfiniBand 64 B, UnifiedBus 160 B
+  int32_t count = 1;  // data lanes, 1..16 (InfiniBand offers at most 15)
+  /// Input buffer of a port for each lane.
+  Sourced<Bytes> buffer = {Bytes{65536}, "assumed: 400 Gb/s x 0.6 us round trip of credits, and two packets"};
+  /// Grain of credits: InfiniBand 64 B, UnifiedBus 160 B.
+  Sourced<Bytes> credit_unit = {Bytes{64}, "assumed"};
   std::array<int32_t, kServiceLevels> sl_to_vl{};
   std::vector<LaneWeight> high;  // served first until high_limit is used up
   std::vector<LaneWeight> low;

@@ -76,6 +76,16 @@ inline constexpr int32_t kDeepepTailRows = 6;
 /// last one that carries the finished flag, also when there is no row left to announce. 86 rows every 6: 15.
 PLUMB_HD constexpr int32_t tail_updates(int32_t rows, int32_t interval) { return rows / interval + 1; }
 
+/// Expanded dispatch: from so many SMs on half of the warps copy a peer's row to the rows of its token's
+/// other experts as soon as it has landed. With fewer SMs, whose stores are the limit, all warps do it when
+/// all rows have arrived. Source: measured on two H200 at 4 to 64 SMs, docs/hw.md.
+inline constexpr int32_t kFollowSms = 48;
+
+/// Whether that is so; a rank alone has no peer to follow.
+PLUMB_HD constexpr bool copies_follow(int32_t ranks, int32_t num_sms) {
+  return ranks > 1 && num_sms >= kFollowSms;
+}
+
 // Warps of a block of DeepEP's kernels: at most 32, four of them for the count exchange; channels of an SM.
 inline constexpr int32_t kMaxWarps = 32;
 inline constexpr int32_t kNotifyWarps = 4;

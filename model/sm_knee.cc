@@ -2,6 +2,8 @@
 #include "model/sm_knee.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "model/error.h"
@@ -32,6 +34,36 @@ std::string common_begin(const std::string& a, const std::string& b) {
   return blank == std::string::npos ? a : begin.substr(0, blank);
 }
 
+/// T(n) = fixed + slope / n.
+struct Branch {
+  double fixed = 0;
+  double slope = 0;
+};
+
+/// Least squares of relative errors; no negative fixed time. SMs must ascend.
+Branch branch_of(std::span<const SweepTime> points) {
+  double aa = 0, ab = 0, bb = 0, a = 0, b = 0;  // normal equations of the columns 1 / T and 1 / (n T)
+  for (size_t i = 0; i < points.size(); ++i) {
+    PLUMB_CHECK(i == 0 || points[i - 1].sms < points[i].sms, "SMs {} after {}", points[i].sms,
+                points[i == 0 ? 0 : i - 1].sms);
+    const double x = 1 / points[i].time.value, y = x / points[i].sms;
+    aa += x * x, ab += x * y, bb += y * y, a += x, b += y;
+  }
+  const double determinant = aa * bb - ab * ab;
+  const double fixed = (a * bb - b * ab) / determinant;
+  if (fixed < 0) return {.fixed = 0, .slope = b / bb};
+  return {.fixed = fixed, .slope = (b * aa - a * ab) / determinant};
+}
+
+double plateau_of(std::span<const SweepTime> points) {
+  double sum = 0, squares = 0;
+  for (const SweepTime& point : points) {
+    const double x = 1 / point.time.value;
+    sum += x, squares += x * x;
+  }
+  return sum / squares;
+}
+
 }  // namespace
 
 double knee_of(std::span<const SweepTime> sweep, double share) {
@@ -49,6 +81,25 @@ double knee_of(std::span<const SweepTime> sweep, double share) {
   const SweepTime& slow = sweep[i - 1];
   const double part = (slow.time.value - limit) / (slow.time.value - sweep[i].time.value);
   return slow.sms + part * (sweep[i].sms - slow.sms);
+}
+
+Bend bend_of(std::span<const SweepTime> sweep) {
+  PLUMB_CHECK(sweep.size() >= kFewest, "a sweep of {} points", sweep.size());
+  Bend best{.sms = static_cast<double>(sweep.back().sms), .misfit = std::numeric_limits<double>::infinity()};
+  for (size_t split = 2; split < sweep.size(); ++split) {
+    const Branch branch = branch_of(sweep.first(split));
+    const double plateau = plateau_of(sweep.subspan(split));
+    if (plateau <= branch.fixed) continue;
+    double squares = 0;
+    for (const SweepTime& point : sweep) {
+      const double there = std::max(branch.fixed + branch.slope / point.sms, plateau);
+      const double error = there / point.time.value - 1;
+      squares += error * error;
+    }
+    const double misfit = std::sqrt(squares / static_cast<double>(sweep.size()));
+    if (misfit < best.misfit) best = {.sms = branch.slope / (plateau - branch.fixed), .misfit = misfit};
+  }
+  return best;
 }
 
 std::vector<SmSweep> sm_sweeps(std::span<const Experiment> experiments,

@@ -36,7 +36,10 @@ class CreditLists {
     while (lane.credit_head != kNil) {
       const uint32_t index = lane.credit_head;
       const Record& record = records_[index];
-      if (record.time > now) break;
+      if (record.time > now) {
+        prefetch(records_.at(record.next));  // next time's
+        break;
+      }
       units += record.units;
       lane.credit_head = record.next;
       records_.remove(index);
@@ -44,18 +47,9 @@ class CreditLists {
     return units;
   }
 
-  /// Ask the cache for what collect() and add() will touch.
-  void prefetch_first(const Lane& lane) const {
-    if (lane.credit_head != kNil) prefetch(&records_[lane.credit_head]);
-  }
-  void prefetch_second(const Lane& lane) const {
-    if (lane.credit_head == kNil) return;
-    const uint32_t next = records_[lane.credit_head].next;
-    if (next != kNil) prefetch(&records_[next]);
-  }
-  void prefetch_last(const Lane& lane) const {
-    if (lane.credit_head != kNil) prefetch(&records_[lane.credit_tail]);
-  }
+  /// For prefetching: what collect() and add() will touch.
+  const void* first_record(const Lane& lane) const { return records_.at(lane.credit_head); }
+  const void* last_record(const Lane& lane) const { return records_.at(lane.credit_tail); }
 
   int64_t memory_bytes() const { return records_.memory_bytes(); }
 

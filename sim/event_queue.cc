@@ -3,28 +3,37 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <span>
 
 namespace plumb::sim {
 
 namespace {
 
-constexpr size_t kInsertionSortLimit = 32;
+constexpr int kRankBits = 4;
+constexpr size_t kRanked = size_t{1} << kRankBits;
 constexpr size_t kMapNodeBytes = 48;
 constexpr Ps kBucketsAhead = 8;  // more would make of open_ a long sorted list to insert into
 
-/// Stable: events of equal date keep their order.
-void sort_by_time(std::span<EventQueue::Event> events) {
-  if (events.size() > kInsertionSortLimit) {
+/// Stable: events of equal date keep their order. Few ones are counted to their places without a branch, as
+/// their dates are like dice. `start`: of their bucket.
+void sort_by_time(std::span<EventQueue::Event> events, Ps start) {
+  if (events.size() > kRanked) {
     std::stable_sort(events.begin(), events.end(),
                      [](const auto& a, const auto& b) { return a.time < b.time; });
     return;
   }
-  for (size_t i = 1; i < events.size(); ++i) {
-    const EventQueue::Event event = events[i];
-    size_t j = i;
-    for (; j > 0 && event.time < events[j - 1].time; --j) events[j] = events[j - 1];
-    events[j] = event;
+  EventQueue::Event unsorted[kRanked];
+  uint32_t keys[kRanked];
+  std::fill(std::begin(keys), std::end(keys), std::numeric_limits<uint32_t>::max());
+  for (size_t i = 0; i < events.size(); ++i) {
+    unsorted[i] = events[i];
+    keys[i] = static_cast<uint32_t>(events[i].time - start) << kRankBits | static_cast<uint32_t>(i);
+  }
+  for (size_t i = 0; i < events.size(); ++i) {
+    uint32_t rank = 0;
+    for (const uint32_t key : keys) rank += key < keys[i];
+    events[rank] = unsorted[i];
   }
 }
 
@@ -37,9 +46,10 @@ EventQueue::EventQueue(int width_bits, int bucket_bits, size_t look_ahead)
       look_ahead_(look_ahead),
       heads_(size_t{1} << bucket_bits, kNil),
       occupied_((size_t{1} << bucket_bits) / 64, 0) {
-  PLUMB_CHECK(width_bits >= 0 && width_bits < 32 && bucket_bits >= 6 && bucket_bits < 32,
+  PLUMB_CHECK(width_bits >= 0 && width_bits <= 32 - kRankBits && bucket_bits >= 6 && bucket_bits < 32,
               "wheel of 2^{} x 2^{}", bucket_bits, width_bits);
   move_far_events();
+  set_next(0);
 }
 
 int64_t EventQueue::memory_bytes() const {
@@ -49,10 +59,18 @@ int64_t EventQueue::memory_bytes() const {
 }
 
 void EventQueue::insert_open(Ps time, uint32_t word) {
+  const size_t position = static_cast<size_t>(next_ - open_.data());
   size_t i = open_.size();
   open_.push_back({time, word});
-  for (; i > position_ && time < open_[i - 1].time; --i) open_[i] = open_[i - 1];
+  for (; i > position && time < open_[i - 1].time; --i) open_[i] = open_[i - 1];
   open_[i] = {time, word};
+  set_next(position);
+}
+
+void EventQueue::set_next(size_t position) {
+  next_ = open_.data() + position;
+  end_ = open_.data() + open_.size();
+  end_of_look_ = std::max(next_, end_ - std::min(look_ahead_, open_.size()));
 }
 
 void EventQueue::insert_far(Ps time, uint32_t word) {
@@ -120,9 +138,9 @@ void EventQueue::move_far_events() {
 
 /// Opens what comes within a few buckets, as long as fewer than look_ahead_ + 1 events are open.
 void EventQueue::look_ahead() {
-  if (position_ == open_.size()) open_next();
-  const Ps last = (open_[position_].time >> width_bits_) + kBucketsAhead;
-  while (base_ < last && position_ + look_ahead_ >= open_.size()) {
+  if (next_ == end_) open_next();
+  const Ps last = (next_->time >> width_bits_) + kBucketsAhead;
+  while (base_ < last && next_ >= end_of_look_) {
     const uint32_t slot = static_cast<uint32_t>(base_ + 1) & mask_;
     const uint64_t bits = occupied_[slot / 64] >> (slot % 64);
     if (bits == 0) return;  // perhaps there are some in the next word: this is a hint only
@@ -150,14 +168,14 @@ void EventQueue::open_bucket(Ps bucket) {
   base_ = bucket;
   const Ps start = bucket << width_bits_;
   const uint32_t slot = static_cast<uint32_t>(bucket) & mask_;
-  open_.erase(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(position_));
-  position_ = 0;
+  open_.erase(open_.begin(), open_.begin() + (next_ - open_.data()));
   const uint32_t head = heads_[slot];
   heads_[slot] = kNil;
   occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
   const size_t before = open_.size();
   empty_chain(head, [&](const Entry& e) { open_.push_back({start + e.offset, e.word}); });
-  sort_by_time(std::span(open_).subspan(before));
+  sort_by_time(std::span(open_).subspan(before), start);
+  set_next(0);
 }
 
 }  // namespace plumb::sim

@@ -44,22 +44,22 @@ class EventQueue {
 
   /// Date of the next event; requires !empty().
   Ps next_time() {
-    if (position_ == open_.size()) open_next();
-    return open_[position_].time;
+    if (next_ == end_) [[unlikely]]
+      open_next();
+    return next_->time;
   }
 
   /// Requires !empty().
   Event pop() {
-    if (position_ + look_ahead_ >= open_.size()) look_ahead();
+    if (next_ >= end_of_look_) [[unlikely]]
+      look_ahead();
     --size_;
-    return open_[position_++];
+    return *next_++;
   }
 
   /// The event `ahead` places after the next one when it is sorted in already, else nullptr: a hint what to
   /// prefetch. Of a busy queue the next `look_ahead` ones are.
-  const Event* peek(size_t ahead) const {
-    return position_ + ahead < open_.size() ? &open_[position_ + ahead] : nullptr;
-  }
+  const Event* peek(size_t ahead) const { return next_ + ahead < end_ ? next_ + ahead : nullptr; }
 
   int64_t memory_bytes() const;
 
@@ -92,6 +92,7 @@ class EventQueue {
   /// Frees a chain of blocks and calls visit(entry) for its entries, oldest first.
   template <class Visit>
   void empty_chain(uint32_t head, Visit visit);
+  void set_next(size_t position);
   void look_ahead();
   void open_next();
   void open_bucket(Ps bucket);
@@ -109,8 +110,10 @@ class EventQueue {
   std::vector<uint64_t> occupied_;  // [buckets / 64] bitmap
   LargeVector<Block> blocks_;
   uint32_t free_block_ = kNil;
-  LargeVector<Event> open_;  // the open buckets in order
-  size_t position_ = 0;      // next event of open_
+  LargeVector<Event> open_;             // the open buckets in order
+  const Event* next_ = nullptr;         // of open_
+  const Event* end_ = nullptr;          // of open_
+  const Event* end_of_look_ = nullptr;  // from here on fewer than look_ahead_ events follow
   std::vector<uint32_t> chain_;
   std::map<Ps, uint32_t> far_;  // by number of the coarse bucket: newest block of its chain
 };

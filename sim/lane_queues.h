@@ -6,7 +6,6 @@
 
 #include "sim/packet_records.h"
 #include "sim/pool.h"
-#include "sim/prefetch.h"
 
 namespace plumb::sim {
 
@@ -67,13 +66,8 @@ class LaneQueues {
     return packet;
   }
 
-  /// Ask the cache for what take() will touch: first its queue, later its packet.
-  void prefetch_queue(const Lane& lane) const {
-    if (lane.turn != kNil) prefetch(&queues_[lane.turn]);
-  }
-  void prefetch_packet(const Lane& lane) const {
-    if (lane.turn != kNil) prefetch(&packets_[queues_[lane.turn].head]);
-  }
+  /// For prefetching: the queue that take() will touch.
+  const void* first_record(const Lane& lane) const { return queues_.at(lane.turn); }
 
   /// Calls visit(packet) for all that wait.
   template <class Visit>

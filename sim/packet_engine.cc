@@ -14,13 +14,10 @@ namespace plumb::sim {
 
 namespace {
 
-constexpr int64_t kDefaultBuffer =
-    65536;  // bytes per lane where the lanes do not say: 400 Gb/s x 0.6 us, rounded up
-constexpr int64_t kDefaultCreditUnit = 64;
-constexpr double kEventsPerBucket = 8;                               // measured
-constexpr std::array<size_t, 5> kPrefetchAhead = {15, 12, 9, 6, 3};  // events, step by step; measured
-constexpr uint32_t kPrefetchLanes = 4;      // of a port: more would be too much to ask for at once
-constexpr int64_t kCacheBytes = 384 << 10;  // smaller ports and lanes lose by prefetching; measured
+constexpr double kEventsPerBucket = 8;                       // measured
+constexpr std::array<size_t, 3> kPrefetchAhead = {7, 5, 3};  // events, step by step; measured
+constexpr size_t kPrefetchNear = 2;                          // events, where the first step is all that pays
+constexpr int64_t kCacheBytes = 384 << 10;  // smaller ports and lanes lose by all steps; measured
 constexpr int32_t kBits = 64;  // of the masks over the lanes and over the channels of an endpoint
 
 }  // namespace
@@ -33,7 +30,7 @@ PacketEngine::PacketEngine(const Fabric& fabric, const PacketSettings& settings,
       router_(fabric, graph_, settings_),
       arbitration_(settings.lanes) {
   check_settings();
-  if (settings_.lanes.credit_unit.value.count > 0) credit_unit_ = settings_.lanes.credit_unit.value.count;
+  credit_unit_ = settings_.lanes.credit_unit.value.count;
   virtual_lanes_ = static_cast<uint32_t>(settings_.lanes.count);
   choose_hop_classes();
   make_ports();
@@ -45,6 +42,8 @@ PacketEngine::PacketEngine(const Fabric& fabric, const PacketSettings& settings,
 
 void PacketEngine::check_settings() const {
   const Lanes& lanes = settings_.lanes;
+  if (lanes.credit_unit.value.count < 1)
+    fail_usage("packet network: credits of {} bytes", lanes.credit_unit.value.count);
   if (lanes.count < 1 || lanes.count > static_cast<int32_t>(kMaxVirtualLanes))
     fail_usage("packet network: {} lanes, allowed are 1 .. {}", lanes.count, kMaxVirtualLanes);
   if (settings_.num_classes < 1 || settings_.num_classes > kServiceLevels)
@@ -101,8 +100,7 @@ void PacketEngine::choose_hop_classes() {
 int32_t PacketEngine::capacity(const ChannelInfo& channel) const {
   // Each cable of a link ends in a port of its own.
   int64_t bytes =
-      fabric_.links()[static_cast<size_t>(channel.links[0])].cables *
-      (settings_.lanes.buffer.value.count > 0 ? settings_.lanes.buffer.value.count : kDefaultBuffer);
+      fabric_.links()[static_cast<size_t>(channel.links[0])].cables * settings_.lanes.buffer.value.count;
   const double rate = channel.rate.value * 1e-12;  // bytes per ps
   if (settings_.fit_buffers) {
     const NetworkSettings& network = settings_.network(channel.network);
@@ -174,7 +172,7 @@ void PacketEngine::shape_queue() {
   int bucket_bits = 10;
   while (bucket_bits < 16 && Ps{1} << (width_bits + bucket_bits) < 2 * longest) ++bucket_bits;
   exceeds_caches_ = ports_.memory_bytes() > kCacheBytes;
-  queue_ = EventQueue(width_bits, bucket_bits, exceeds_caches_ ? kPrefetchAhead[0] + 1 : 0);
+  queue_ = EventQueue(width_bits, bucket_bits, (exceeds_caches_ ? kPrefetchAhead[0] : kPrefetchNear) + 1);
 }
 
 void PacketEngine::make_sources() {
@@ -237,8 +235,8 @@ bool PacketEngine::advance(Ps until) {
     const EventQueue::Event event = queue_.pop();
     now_ = event.time;
     ++counts_.events;
-    if (exceeds_caches_) prefetch_ahead();
-    handle(static_cast<EventKind>(event.word >> kIndexBits), event.word & ((1u << kIndexBits) - 1));
+    prefetch_ahead();
+    handle(kind_of(event.word), index_of(event.word));
     if (stop_) {
       stop_ = false;
       return true;
@@ -248,77 +246,68 @@ bool PacketEngine::advance(Ps until) {
   return false;
 }
 
-/// Asks the caches for what the next events will touch, the records of a large network do not fit them: each
-/// step of a chain of records a few events after the one before.
-inline void PacketEngine::prefetch_ahead() const {
-  constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-  for (size_t step = 0; step < kPrefetchAhead.size(); ++step) {
-    const EventQueue::Event* e = queue_.peek(kPrefetchAhead[step]);
-    if (e == nullptr) continue;
-    const auto kind = static_cast<EventKind>(e->word >> kIndexBits);
-    if (kind <= EventKind::deliver) {
-      prefetch_packet(step, e->word & kIndexMask, kind == EventKind::deliver);
-    } else if (kind == EventKind::port_done) {
-      prefetch_port(step, e->word & kIndexMask);
-    }
-  }
-}
+/// Asks the caches for what an event will touch, each step of a chain of records some events after the one
+/// before. The kinds of events follow one another like dice: so the steps select instead of branching, and
+/// what is not of the event's kind stands for any record that is there.
+class PacketEngine::Prefetch {
+ public:
+  /// An arrive, deliver or port_done.
+  Prefetch(const PacketEngine& engine, uint32_t word)
+      : e_(engine),
+        kind_(kind_of(word)),
+        is_port_(kind_ == EventKind::port_done),
+        channel_(static_cast<Channel>(is_port_.select(index_of(word), 0))),
+        port_(e_.port(channel_)),
+        packet_(*e_.packets_.at(static_cast<uint32_t>(is_port_.select(0, index_of(word))))) {}
 
-inline void PacketEngine::prefetch_packet(size_t step, uint32_t index, bool is_there) const {
-  const Packet& p = packets_[index];
-  switch (step) {
-    case 0:
-      return prefetch(&p);
-    case 1:
-      prefetch(&lane(p.in));
-      if (!is_there) return;
-      prefetch(&messages_[p.message]);
-      if ((p.flags & kLastPacket) == 0) return;
-      prefetch(&contents_[p.message]);
-      prefetch(&contents_[p.message].cookie);
-      return;
-    case 2:
-      credits_.prefetch_last(lane(p.in));
-      return;
-    default:
-      if (is_there || step > 3) return;
-      const auto candidates = router_.candidates(p, lane(p.in).to);
-      if (candidates.size() == 1) {
-        prefetch(&port(candidates[0]));
-        prefetch(&lane(candidates[0], lane_of(p)));
-      } else if (!candidates.empty()) {
-        router_.prefetch_loads(candidates[0]);
-      }
+  void first() const {
+    prefetch(select(&port_, &packet_));
+    prefetch(select(&lane(), &packet_));
   }
-}
-
-inline void PacketEngine::prefetch_port(size_t step, uint32_t channel) const {
-  const Port& port = this->port(channel);
-  if (step == 0) {
-    prefetch(&port);
-    for (uint32_t l = 0; l < std::min(lanes_per_port_, kPrefetchLanes); ++l) prefetch(&lane(channel, l));
-    return;
+  void second() const {
+    prefetch(select(&feeder(), &in()));
+    prefetch(select(e_.waiting_.first_record(lane()), e_.messages_.at(packet_.message)));
+    prefetch(select(e_.credits_.first_record(lane()), &in()));
   }
-  if (step <= 2 && port.feeder < sources_.size()) {
-    const Source& source = sources_[port.feeder];
-    if (step == 1) prefetch(&source);
-    if (step == 2 && source.following != kNil) prefetch(&messages_[source.following]);
-  }
-  for (uint64_t waiting = port.waiting_lanes; waiting != 0; waiting &= waiting - 1) {
-    const Lane& lane = this->lane(channel, static_cast<uint32_t>(std::countr_zero(waiting)));
-    if (step == 1) {
-      waiting_.prefetch_queue(lane);
-      credits_.prefetch_first(lane);
-    } else if (step == 2) {
-      waiting_.prefetch_packet(lane);
-      credits_.prefetch_second(lane);
+  void third() const {
+    prefetch(select(e_.messages_.at(feeder().following), e_.credits_.last_record(in())));
+    if (kind_ == EventKind::arrive) {
+      const auto candidates = e_.router_.candidates(packet_, in().to);
+      if (candidates.empty()) return;
+      prefetch(&e_.port(candidates[0]));
+      prefetch(&e_.lane(candidates[0], e_.lane_of(packet_)));
     } else {
-      const LaneId in = packets_[waiting_.first(lane)].in;
-      if (in == kNil) continue;
-      if (step == 3) prefetch(&this->lane(in));
-      if (step == 4) credits_.prefetch_last(this->lane(in));
+      prefetch(select(&port_, e_.contents_.data() + packet_.message));
     }
   }
+
+ private:
+  const void* select(const void* of_port, const void* of_packet) const {
+    return reinterpret_cast<const void*>(
+        is_port_.select(reinterpret_cast<uintptr_t>(of_port), reinterpret_cast<uintptr_t>(of_packet)));
+  }
+  const Lane& lane() const { return e_.lane(channel_, 0); }
+  const Source& feeder() const { return e_.sources_[port_.feeder < e_.sources_.size() ? port_.feeder : 0]; }
+  const Lane& in() const { return e_.lane(packet_.in == kNil ? 0 : packet_.in); }
+
+  const PacketEngine& e_;
+  const EventKind kind_;
+  const Selector is_port_;  // else a packet
+  const Channel channel_;
+  const Port& port_;
+  const Packet& packet_;
+};
+
+inline void PacketEngine::prefetch_ahead() const {
+  const auto ahead = [&](size_t events, void (Prefetch::*step)() const) {
+    const EventQueue::Event* event = queue_.peek(events);
+    if (event != nullptr && kind_of(event->word) <= EventKind::port_done)
+      (Prefetch(*this, event->word).*step)();
+  };
+  if (!exceeds_caches_) return ahead(kPrefetchNear, &Prefetch::first);
+  ahead(kPrefetchAhead[0], &Prefetch::first);
+  ahead(kPrefetchAhead[1], &Prefetch::second);
+  ahead(kPrefetchAhead[2], &Prefetch::third);
 }
 
 void PacketEngine::handle(EventKind kind, uint32_t index) {

@@ -71,11 +71,11 @@ class PacketEngine {
   void push(Ps at, EventKind kind, uint32_t index) {
     queue_.push(at, static_cast<uint32_t>(kind) << kIndexBits | index);
   }
+  static EventKind kind_of(uint32_t word) { return static_cast<EventKind>(word >> kIndexBits); }
+  static uint32_t index_of(uint32_t word) { return word & ((1u << kIndexBits) - 1); }
   void handle(EventKind kind, uint32_t index);
+  class Prefetch;
   void prefetch_ahead() const;
-  void prefetch_packet(size_t step, uint32_t packet, bool is_there) const;
-  void prefetch_port(size_t step, Channel channel) const;
-
   // packet_engine.cc
   void check_settings() const;
   void choose_hop_classes();

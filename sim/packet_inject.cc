@@ -6,6 +6,7 @@
 
 #include "model/error.h"
 #include "sim/packet_engine.h"
+#include "sim/prefetch.h"
 
 namespace plumb::sim {
 
@@ -191,6 +192,7 @@ bool PacketEngine::send_one(uint32_t source) {
         s.ring = previous == index ? kNil : previous;
         --s.active;
       }
+      prefetch(messages_.at(s.following));  // for the next packet
       s.gates |= uint64_t{1} << (s.has_one_channel ? 0 : gate_of(channel));
       request(packet, channel, s.slot);
       return true;

@@ -5,6 +5,7 @@
 
 #include "model/error.h"
 #include "sim/packet_engine.h"
+#include "sim/prefetch.h"
 
 namespace plumb::sim {
 
@@ -195,6 +196,10 @@ void PacketEngine::transmit(uint32_t packet, Channel channel, LaneId id) {
   const Rank ends = (p.flags & kDetour) == 0 ? p.target : messages_[p.message].dst;
   const bool is_there = port.to == static_cast<Vertex>(ends);
   const Ps moves = is_there ? end : now_ + static_cast<Ps>((uint64_t{port.head_delay} * p.bytes) >> 16);
+  if (is_there) {  // deliver() will want them
+    prefetch(&messages_[p.message]);
+    prefetch(&contents_[p.message]);
+  }
   push(moves + port.latency, is_there ? EventKind::deliver : EventKind::arrive, packet);
   if ((port.waiting_lanes != 0 || wants_done(port.feeder)) && !port.has_done_event)
     expect_done(port, channel);

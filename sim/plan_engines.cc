@@ -26,6 +26,7 @@ void PlanPlayer::prepare_engines() {
   rings_.resize(ranks_ * kEngines * plan_.phases().size());
   served_.resize(rings_.size());
   measure_depths(work);
+  measure_feeds(work);
   running_.resize(has_compute_ ? ranks_ : 0);
   active_ops_.assign(has_compute_ ? plan_.phases().size() * ranks_ : 0, 0);
   speeds_.assign(ranks_, 1);
@@ -65,6 +66,15 @@ void PlanPlayer::measure_depths(const detail::PlanWork& work) {
             depths_[b] = std::max(depths_[b], std::min(depths_[a] + 1, static_cast<int32_t>(round)));
 }
 
+/// Own rows that hold up those for peers do so evenly over the phase, as they are of the same tokens.
+void PlanPlayer::measure_feeds(const detail::PlanWork& work) {
+  if (costs_.sm.feeds.empty()) return;
+  feed_per_byte_.resize(work.work.size());
+  for (size_t i = 0; i < work.work.size(); ++i)
+    if (work.work[i].fed_bytes > 0)
+      feed_per_byte_[i] = work.work[i].feed_seconds / static_cast<double>(work.work[i].fed_bytes);
+}
+
 Ps PlanPlayer::scaled(Rank rank, double seconds) const {
   return to_ps({seconds / speeds_[static_cast<size_t>(rank)]});
 }
@@ -82,12 +92,16 @@ bool PlanPlayer::uses(EngineKind kind, const Op& o) const {
     case EngineKind::nic:
       return o.link == Link::scale_out && is_network(o) && o.messages > 0 &&
              costs_.message_time.value.value > 0;
+    case EngineKind::feed:
+      return o.link == Link::scale_up && is_network(o) && !feed_per_byte_.empty() &&
+             feed_per_byte_[o.phase * ranks_ + static_cast<size_t>(issuer(o))] > 0;
   }
   return false;
 }
 
 std::optional<EngineKind> PlanPlayer::first_engine(const Op& o) const {
-  for (const EngineKind kind : {EngineKind::sm, EngineKind::copy_engine, EngineKind::memory, EngineKind::nic})
+  for (const EngineKind kind :
+       {EngineKind::sm, EngineKind::copy_engine, EngineKind::memory, EngineKind::nic, EngineKind::feed})
     if (uses(kind, o)) return kind;
   return std::nullopt;
 }
@@ -117,6 +131,8 @@ double PlanPlayer::chunk_seconds(EngineKind kind, const Op& o, const OpState& s,
     }
     case EngineKind::nic:
       return part(o.messages) * costs_.message_time.value.value;
+    case EngineKind::feed:
+      return feed_per_byte_[o.phase * ranks_ + static_cast<size_t>(issuer(o))] * bytes;
   }
   return 0;
 }
@@ -232,11 +248,12 @@ void PlanPlayer::engine_done(Rank rank, EngineKind kind) {
   step(rank, kind);
 }
 
-/// Behind SMs or copy engine a copy still crosses the memory, a message the NIC's queue.
+/// Behind SMs or copy engine a copy still crosses the memory, a message the NIC's queue, a row for a peer
+/// what SMs can feed a link with.
 void PlanPlayer::second_stage(OpId id, EngineKind first, int32_t chunk) {
   const Op& o = op(id);
   const Rank rank = issuer(o);
-  for (const EngineKind kind : {EngineKind::memory, EngineKind::nic}) {
+  for (const EngineKind kind : {EngineKind::memory, EngineKind::nic, EngineKind::feed}) {
     if (kind <= first || !uses(kind, o)) continue;
     EngineState& engine = engines_[index(rank, kind)];
     const Ps time = scaled(rank, chunk_seconds(kind, o, state(id), chunk));

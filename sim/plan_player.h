@@ -86,6 +86,7 @@ class PlanPlayer final : public Traffic {
   void run(OpId id);
   void run_free(OpId id);
   void measure_depths(const detail::PlanWork& work);
+  void measure_feeds(const detail::PlanWork& work);
   OpId take_next(size_t engine);
   void step(Rank rank, EngineKind kind);
   void engine_done(Rank rank, EngineKind kind);
@@ -119,6 +120,7 @@ class PlanPlayer final : public Traffic {
   std::vector<detail::PipelineStart> starts_;
   std::vector<uint16_t> pipeline_of_;  // [phases]
   std::vector<detail::PhaseRates> rates_;
+  std::vector<double> feed_per_byte_;     // [phases][ranks] of scale-up puts and gets; empty without feeds
   std::array<Ps, 3> software_latency_{};  // by link class
   std::vector<Gate> gates_;               // [pipelines][ranks]
   std::vector<Ring> at_gates_;            // [pipelines][ranks]

@@ -17,8 +17,8 @@ struct PhaseUse {
 };
 
 /// What a rank has that works on chunks one after the other.
-enum class EngineKind : uint8_t { sm, copy_engine, memory, nic };
-inline constexpr size_t kEngines = 4;
+enum class EngineKind : uint8_t { sm, copy_engine, memory, nic, feed };  // feed: of scale-up links by SMs
+inline constexpr size_t kEngines = 5;
 
 inline constexpr OpId kEnd = -1;  // of a list
 inline constexpr OpId kNotListed = -2;

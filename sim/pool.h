@@ -31,6 +31,8 @@ class Pool {
   }
   T& operator[](uint32_t index) { return records_[index]; }
   const T& operator[](uint32_t index) const { return records_[index]; }
+  /// For prefetching: the address of a record; of the first one for kNil.
+  const T* at(uint32_t index) const { return records_.data() + (index == kNil ? 0 : index); }
   int64_t in_use() const { return in_use_; }
   int64_t memory_bytes() const { return static_cast<int64_t>(records_.capacity() * sizeof(T)); }
 

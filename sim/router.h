@@ -9,7 +9,6 @@
 #include "sim/even_split.h"
 #include "sim/packet_records.h"
 #include "sim/packet_settings.h"
-#include "sim/prefetch.h"
 #include "sim/route_table.h"
 
 namespace plumb::sim {
@@ -54,9 +53,6 @@ class Router {
 
   /// Units queued for a lane, or sent and not yet returned: what adaptive choices compare.
   void add_load(LaneId lane, int32_t units) { loads_[lane] += units; }
-
-  /// Asks the cache for the loads of a channel and its neighbours.
-  void prefetch_loads(Channel channel) const { prefetch(&loads_[channel * lanes_per_port_]); }
 
   void set_down(Channel channel, bool down);
   bool is_down(Channel channel) const { return down_[channel] != 0; }

@@ -36,9 +36,10 @@ double usable(const Sourced<double>& share, const NetworkSettings& network) {
 }
 
 /// A buffer that is given must hold a packet. (Where links are long, PacketNetwork makes it larger.)
-void check_buffers(const PacketSettings& settings, const Machine& machine, const Fabric& fabric) {
+void check_buffers(const PacketSettings& settings, const Machine& machine, const SimOptions& options,
+                   const Fabric& fabric) {
+  if (!options.lanes && !machine.lanes) return;
   const int64_t buffer = settings.lanes.buffer.value.count;
-  if (buffer <= 0) return;
   for (const Link link : {Link::scale_up, Link::scale_out}) {
     const auto links = fabric.links();
     if (std::none_of(links.begin(), links.end(), [link](const FabricLink& l) { return l.network == link; }))
@@ -129,7 +130,8 @@ std::string bottleneck(const PlanPlayer& player, const Fabric& fabric, const std
     name = text;
   };
   const double whole = std::max(1.0, static_cast<double>(end));
-  static constexpr std::array<const char*, kEngines> kNames = {"sm", "copy engine", "hbm", "messages"};
+  static constexpr std::array<const char*, kEngines> kNames = {"sm", "copy engine", "hbm", "messages",
+                                                               "scale_up feed"};
   for (Rank r = 0; r < ranks; ++r) {
     for (size_t k = 0; k < kEngines; ++k)
       offer(static_cast<double>(player.busy(static_cast<EngineKind>(k), r)) / whole, kNames[k]);
@@ -226,7 +228,7 @@ void check_sim_options(const Machine& machine, const Fabric& fabric, const SimOp
     else if (event.rank >= ranks)
       fail_usage("sim: an event names rank {}, the plan has {}", event.rank, ranks);
   if (options.fidelity == Fidelity::packet)
-    check_buffers(packet_settings(machine, options, Plan({}, machine.grouping())), machine, fabric);
+    check_buffers(packet_settings(machine, options, Plan({}, machine.grouping())), machine, options, fabric);
 }
 
 SimExecutor::SimExecutor(const Machine& machine, const Fabric& fabric, Costs costs, SimOptions options)
@@ -238,7 +240,7 @@ RunCost SimExecutor::cost(const Plan& plan) const {
 
 Trace SimExecutor::run(const Plan& plan) {
   const PacketSettings settings = packet_settings(machine_, options_, plan);
-  if (options_.fidelity == Fidelity::packet) check_buffers(settings, machine_, fabric_);
+  if (options_.fidelity == Fidelity::packet) check_buffers(settings, machine_, options_, fabric_);
   PlanPlayer player(plan, machine_, fabric_, costs_, options_);
   if (options_.fidelity == Fidelity::packet) check_run_cost(cost(plan), options_);
   const Fabric fabric = fabric_.with_rates(usable(costs_.scale_up_share, settings.networks[0]),

@@ -32,6 +32,7 @@ struct Options {
   bool phases = false;
   bool json = false;
   double knee = 0;  // percent; 0: none asked for
+  bool bend = false;
 };
 
 /// What the points refer to, at one place.
@@ -116,7 +117,8 @@ Json to_json(const Calibration& c) {
 /// In the unit that a costs file would use.
 std::string value_text(const std::string& name, double value) {
   if (name == "sm.rates") return number(value * 1e-9) + " GB/s";
-  if (name.ends_with("share") || name.ends_with("factor")) return number(value);
+  if (name.ends_with("share") || name.ends_with("factor") || name.ends_with("rows")) return number(value);
+  if (name.ends_with("sms")) return number(value) + " SMs";
   return number(value * 1e6) + " us";
 }
 
@@ -149,30 +151,44 @@ std::string to_text(const Calibration& c) {
   return out;
 }
 
+/// Where a sweep's time bends: `share` above its best time, or (0) where its branch and its plateau meet.
+double knee_by(std::span<const SweepTime> sweep, double share) {
+  return share > 0 ? knee_of(sweep, share) : bend_of(sweep).sms;
+}
+
 Json knees_json(const std::vector<SmSweep>& sweeps, double share) {
   Json out = Json::array();
-  for (const SmSweep& sweep : sweeps)
-    out.push_back({{"sweep", sweep.label},
-                   {"share", share},
-                   {"points", sweep.measured.size()},
-                   {"measured_sms", knee_of(sweep.measured, share)},
-                   {"predicted_sms", knee_of(sweep.predicted, share)}});
+  for (const SmSweep& sweep : sweeps) {
+    Json knee = {{"sweep", sweep.label}};
+    if (share > 0) knee["share"] = share;
+    knee["points"] = sweep.measured.size();
+    knee["measured_sms"] = knee_by(sweep.measured, share);
+    knee["predicted_sms"] = knee_by(sweep.predicted, share);
+    if (share == 0) {
+      knee["measured_misfit"] = bend_of(sweep.measured).misfit;
+      knee["predicted_misfit"] = bend_of(sweep.predicted).misfit;
+    }
+    out.push_back(std::move(knee));
+  }
   return out;
 }
 
 std::string knees_text(const std::vector<SmSweep>& sweeps, double share) {
   constexpr double kPromised = 2;  // SMs
-  Table table({"knees of sweeps", "points", "measured SMs", "predicted SMs", "difference"});
+  const bool is_bend = share == 0;
+  Table table({is_bend ? "bends of sweeps" : "knees of sweeps", "points", "measured SMs", "predicted SMs",
+               "difference"});
   int32_t kept = 0;
   for (const SmSweep& sweep : sweeps) {
-    const double measured = knee_of(sweep.measured, share);
-    const double predicted = knee_of(sweep.predicted, share);
+    const double measured = knee_by(sweep.measured, share);
+    const double predicted = knee_by(sweep.predicted, share);
     kept += std::abs(predicted - measured) <= kPromised;
     table.add({sweep.label, std::to_string(sweep.measured.size()), fmt::format("{:.1f}", measured),
                fmt::format("{:.1f}", predicted), fmt::format("{:+.1f}", predicted - measured)});
   }
-  return table.text() + fmt::format("within {} SMs: {} of {} sweeps ({} % above the best time)\n", kPromised,
-                                    kept, sweeps.size(), number(share * 100));
+  return table.text() + fmt::format("within {} SMs: {} of {} sweeps ({})\n", kPromised, kept, sweeps.size(),
+                                    is_bend ? "branch a + b / SMs meets plateau"
+                                            : number(share * 100) + " % above the best time");
 }
 
 int run(const Options& options) {
@@ -207,16 +223,19 @@ int run(const Options& options) {
   write_file(options.output, to_yaml(result, file));
 
   const double share = options.knee / 100;
-  const auto sweeps = options.knee > 0 ? sm_sweeps(experiments, result.points) : std::vector<SmSweep>();
+  const bool asks_knees = options.knee > 0 || options.bend;
+  const auto sweeps = asks_knees ? sm_sweeps(experiments, result.points) : std::vector<SmSweep>();
   if (options.json) {
     Json out = to_json(result);
     if (options.knee > 0) out["knees"] = knees_json(sweeps, share);
+    if (options.bend) out["bends"] = knees_json(sweeps, 0);
     std::printf("%s\n", out.dump(2).c_str());
     return 0;
   }
   const size_t without = points.size() - result.points.size();
   std::printf("%s\n", to_text(result).c_str());
   if (options.knee > 0) std::printf("%s\n", knees_text(sweeps, share).c_str());
+  if (options.bend) std::printf("%s\n", knees_text(sweeps, 0).c_str());
   if (without > 0) std::printf("%zu of %zu points have no trace.\n", without, points.size());
   std::printf("%s: costs '%s'%s\n", options.output.c_str(), file.name.c_str(),
               file.extends.empty() ? ", all values" : (", extends '" + file.extends + "'").c_str());
@@ -244,6 +263,8 @@ Action configure_calibrate(CLI::App& app) {
   app.add_flag("--phases", options->phases, "fit to the times of phases too");
   app.add_option("--knee", options->knee,
                  "print the knee of each sweep of SMs: where it is within PERCENT of its best time");
+  app.add_flag("--bend", options->bend,
+               "print the bend of each sweep of SMs: where its branch a + b / SMs meets its plateau");
   app.add_flag("--json", options->json, "print the report as JSON");
   return [options] { return run(*options); };
 }

@@ -125,23 +125,46 @@ class CombineBuilder {
                                      .to = kCombined});
   }
 
-  /// Ops of the dispatch that end a row's way at its destination, in order.
+  /// Ops of the dispatch that end a row's way at its destination, in order. A second op of a phase and rank
+  /// holds further rows of the tokens of the one before it (expand layout): `use_further` takes both.
+  template <class F, class G>
+  void for_each_last_hop(F use, G use_further) const {
+    const Op* before = nullptr;
+    for (const Op& op : dispatch_.ops()) {
+      if (hybrid_ ? !is_phase(op, "forward") : !is_phase(op, "dispatch") && !is_phase(op, "remote")) continue;
+      const bool is_further = before != nullptr && op.kind == OpKind::copy && before->phase == op.phase &&
+                              before->dst == op.dst && before->src == op.src;
+      if (is_further)
+        use_further(*before, op);
+      else
+        use(op);
+      before = &op;
+    }
+  }
   template <class F>
   void for_each_last_hop(F use) const {
-    for (const Op& op : dispatch_.ops())
-      if (hybrid_ ? is_phase(op, "forward") : is_phase(op, "dispatch") || is_phase(op, "remote")) use(op);
+    for_each_last_hop(use, [](const Op&, const Op&) {});
   }
 
   /// final_[d][landing slot]: the rows of the final tensor made of it.
   void find_final_rows() {
     final_.resize(at(ranks()));
     const bool is_placed = dispatch_.program().placement == RowPlacement::direct || low_latency_;
-    for_each_last_hop([&](const Op& op) {
+    const auto add_first = [&](const Op& op) {
       const auto items = dispatch_.items(op);
       for (size_t i = 0; i < items.size(); ++i) {
         auto& rows = final_[at(op.dst)];
         if (rows.size() <= at(items[i].dst_slot)) rows.resize(at(items[i].dst_slot) + 1);
         if (is_placed) rows[at(items[i].dst_slot)].push_back({items[i].dst_slot, dispatch_.lanes(op)[i]});
+      }
+    };
+    for_each_last_hop(add_first, [&](const Op& first, const Op& further) {
+      const auto landed = dispatch_.items(first), items = dispatch_.items(further);
+      size_t k = 0;  // of the token's first row; both stand in the order of tokens
+      for (size_t i = 0; i < items.size(); ++i) {
+        while (landed[k].src_slot != items[i].src_slot) ++k;
+        final_[at(first.dst)][at(landed[k].dst_slot)].push_back(
+            {items[i].dst_slot, dispatch_.lanes(further)[i]});
       }
     });
     for (const Op& op : dispatch_.ops()) {
@@ -159,10 +182,12 @@ class CombineBuilder {
     std::vector<int32_t> reads(at(ranks()));
     for (const Op& op : dispatch_.ops())
       if (is_phase(op, "copy")) reads[at(op.dst)] += op.rows;
-    for_each_last_hop([&](const Op& op) {
+    const auto add_first = [&](const Op& op) {
       local_sums_[at(op.dst)] += op.rows;
       if (dispatch_.program().placement == RowPlacement::direct) reads[at(op.dst)] += op.rows;
-    });
+    };
+    for_each_last_hop(add_first,
+                      [&](const Op&, const Op& further) { reads[at(further.dst)] += further.rows; });
     for (Rank d = 0; d < ranks(); ++d) {
       if (reads[at(d)] == 0) continue;
       Op op = row_op(plan_, local_phase_, d, d, reads[at(d)]);

@@ -4,6 +4,7 @@
 
 #include "model/error.h"
 #include "model/plans/dispatch_rows.h"
+#include "model/schedule.h"
 
 namespace plumb {
 namespace {
@@ -18,9 +19,12 @@ class DirectBuilder {
         places_directly_(input.program.placement == RowPlacement::direct),
         gates_rows_(!input.program.cached && (protocol.rows_wait_for_counts || places_directly_)),
         shares_table_(places_directly_ && input.grouping.nodes() == 1),
+        copies_follow_(shares_table_ && input.program.expand &&
+                       copies_follow(input.shape.ranks, input.program.num_sms)),
         rows_(input),
         plan_(input.program, input.grouping),
-        copy_items_(static_cast<size_t>(input.shape.ranks)) {}
+        copy_items_(at(input.shape.ranks)),
+        rows_to_copy_(at(input.shape.ranks)) {}
 
   Plan build() {
     reserve();
@@ -152,44 +156,65 @@ class DirectBuilder {
                            [&](Rank r, auto& deps) { add_edges_on_arrivals(r, first, deps); });
   }
 
-  void send_rows() {
-    std::vector<int32_t> table;
-    std::vector<Copy> copies;
-    std::vector<std::vector<FinalRow>> landing(at(ranks()));  // per destination, by token; items only
-    std::vector<std::vector<Copy>> by_destination(at(ranks()));
-    std::vector<int32_t> count(at(ranks()));
-    for (Rank s = 0; s < ranks(); ++s) {
-      in_.routing.rows(s, table);
-      list_copies(in_.shape, table, copies);
+  /// The rows of one source; lists only when items are materialised.
+  struct Outgoing {
+    explicit Outgoing(size_t ranks) : count(ranks), landing(ranks), by_destination(ranks) {}
+    void clear(Rank next_source) {
+      source = next_source;
       std::fill(count.begin(), count.end(), 0);
       for (auto& list : landing) list.clear();
       for (auto& list : by_destination) list.clear();
-      for (const Copy& copy : copies) place(copy, table, count, landing, by_destination);
+      further = 0;
+      further_items.clear();
+    }
+
+    Rank source = 0;
+    std::vector<int32_t> count;                     // [ranks]
+    std::vector<std::vector<FinalRow>> landing;     // [ranks], by token
+    std::vector<std::vector<Copy>> by_destination;  // [ranks], by token
+    int32_t further = 0;                            // own rows beyond the first of each token
+    std::vector<LanedItem> further_items;
+  };
+
+  void send_rows() {
+    std::vector<int32_t> table;
+    std::vector<Copy> copies;
+    Outgoing out(at(ranks()));
+    for (Rank s = 0; s < ranks(); ++s) {
+      in_.routing.rows(s, table);
+      list_copies(in_.shape, table, copies);
+      out.clear(s);
+      for (const Copy& copy : copies) place(copy, table, out);
       first_put_.push_back(static_cast<OpId>(plan_.ops().size()));
-      add_ops_of(s, copies, count, landing, by_destination);
+      add_ops_of(copies, out);
     }
     first_put_.push_back(static_cast<OpId>(plan_.ops().size()));
   }
 
-  void place(const Copy& copy, const std::vector<int32_t>& table, std::vector<int32_t>& count,
-             std::vector<std::vector<FinalRow>>& landing, std::vector<std::vector<Copy>>& by_destination) {
+  /// Placed rows land in the first of their final rows. A source writes the others too where they are its
+  /// own; those of a peer are copied there.
+  void place(const Copy& copy, const std::vector<int32_t>& table, Outgoing& out) {
     const auto topk = at(in_.shape.topk);
+    const bool is_own = places_directly_ && copy.dst == out.source;
     const int32_t received_row = rows_.received(copy.dst);
+    const int32_t selections = rows_.selections(copy.dst);
     const auto final_rows = rows_.next(copy, std::span(table).subspan(at(copy.token) * topk, topk));
-    ++count[at(copy.dst)];
+    const int32_t num_final = in_.program.expand ? rows_.selections(copy.dst) - selections : 1;
+    ++out.count[at(copy.dst)];
+    (is_own ? out.further : rows_to_copy_[at(copy.dst)]) += num_final - (places_directly_ ? 1 : 0);
     if (!in_.items) return;
-    by_destination[at(copy.dst)].push_back(copy);
-    // Staged rows land in order of arrival; placed rows land in the first of their final rows.
-    landing[at(copy.dst)].push_back(places_directly_ ? final_rows[0] : FinalRow{received_row, copy.lane});
-    auto& copies_out = copy_items_[at(copy.dst)];
+    out.by_destination[at(copy.dst)].push_back(copy);
+    // Staged rows land in order of arrival.
+    const FinalRow landing = places_directly_ ? final_rows[0] : FinalRow{received_row, copy.lane};
+    out.landing[at(copy.dst)].push_back(landing);
+    auto& items = is_own ? out.further_items : copy_items_[at(copy.dst)];
     for (size_t i = places_directly_ ? 1 : 0; i < final_rows.size(); ++i)
-      copies_out.push_back({{.src_slot = landing[at(copy.dst)].back().row, .dst_slot = final_rows[i].row},
-                            final_rows[i].lane});
+      items.push_back({{.src_slot = is_own ? copy.token : landing.row, .dst_slot = final_rows[i].row},
+                       final_rows[i].lane});
   }
 
-  void add_ops_of(Rank s, const std::vector<Copy>& copies, const std::vector<int32_t>& count,
-                  const std::vector<std::vector<FinalRow>>& landing,
-                  const std::vector<std::vector<Copy>>& by_destination) {
+  void add_ops_of(const std::vector<Copy>& copies, const Outgoing& out) {
+    const Rank s = out.source;
     std::vector<Dep> gate;
     if (gates_rows_)
       gate.push_back({(placed_.empty() ? counts_ : placed_)[at(s)], On::arrived});
@@ -198,20 +223,32 @@ class DirectBuilder {
     OpId stage = kNone;
     if (stage_phase_ != kNoPhase) stage = add_stage_op(s, copies, gate);
     for (Rank d = 0; d < ranks(); ++d) {
-      if (count[at(d)] == 0) continue;
+      if (out.count[at(d)] == 0) continue;
       const bool is_remote = !in_.grouping.is_local(s, d);
-      Op op = row_op(plan_, is_remote ? remote_phase_ : dispatch_phase_, s, d, count[at(d)]);
-      for (size_t i = 0; i < by_destination[at(d)].size(); ++i) {
-        const int32_t item =
-            plan_.add_item({.src_slot = by_destination[at(d)][i].token, .dst_slot = landing[at(d)][i].row},
-                           landing[at(d)][i].lane);
+      Op op = row_op(plan_, is_remote ? remote_phase_ : dispatch_phase_, s, d, out.count[at(d)]);
+      for (size_t i = 0; i < out.by_destination[at(d)].size(); ++i) {
+        const FinalRow& landing = out.landing[at(d)][i];
+        const int32_t item = plan_.add_item(
+            {.src_slot = out.by_destination[at(d)][i].token, .dst_slot = landing.row}, landing.lane);
         if (i == 0) op.first_item = item;
       }
       if (is_remote)
         plan_.add(op, {{stage, On::stream}});
       else
         plan_.add(op, gate);
+      if (d == s && out.further > 0) add_further_op(out, gate);
     }
+  }
+
+  /// Own rows beyond the first of each token: an op behind that of the first ones, so that combine knows
+  /// both.
+  void add_further_op(const Outgoing& out, std::span<const Dep> gate) {
+    Op op = row_op(plan_, dispatch_phase_, out.source, out.source, out.further);
+    for (const auto& [item, lane] : out.further_items) {
+      const int32_t index = plan_.add_item(item, lane);
+      if (op.first_item == kNone) op.first_item = index;
+    }
+    plan_.add(op, gate);
   }
 
   /// Rows that leave the node are first copied into the registered send buffer, once each.
@@ -231,23 +268,31 @@ class DirectBuilder {
   }
 
   void place_rows() {
-    const std::vector<std::vector<Dep>> arrivals =
-        protocol_.copy_streams ? stream_edges() : std::vector<std::vector<Dep>>();
-    std::vector<Dep> deps;
+    const bool streams = protocol_.copy_streams || copies_follow_;
+    const std::vector<std::vector<Dep>> arrivals = streams ? stream_edges() : std::vector<std::vector<Dep>>();
+    std::vector<Dep> deps, copy_deps;
     for (Rank r = 0; r < ranks(); ++r) {
       deps.clear();
       if (!flush_.empty()) deps.push_back({flush_[at(r)], On::arrived});
-      if (!arrivals.empty()) deps = arrivals[at(r)];
       if (!counts_.empty()) deps.push_back({counts_[at(r)], On::arrived});
-      add_copy_ops(plan_, r, rows_, in_, copy_items_[at(r)], deps);
+      copy_deps = deps;
+      if (streams) {
+        copy_deps = arrivals[at(r)];
+        if (!counts_.empty()) copy_deps.push_back({counts_[at(r)], On::arrived});
+      }
+      add_copy_op(plan_, r, rows_to_copy_[at(r)], copy_items_[at(r)], copy_deps);
+      add_pad_op(plan_, r, rows_, in_.items, deps);
     }
   }
 
+  /// Of all rows that a rank copies.
   std::vector<std::vector<Dep>> stream_edges() const {
     std::vector<std::vector<Dep>> edges(at(ranks()));
-    for (OpId id = first_put_.front(); id < first_put_.back(); ++id)
-      if (plan_.ops()[at(id)].phase == dispatch_phase_)
-        edges[at(plan_.ops()[at(id)].dst)].push_back({id, On::stream});
+    for (OpId id = first_put_.front(); id < first_put_.back(); ++id) {
+      const Op& op = plan_.ops()[at(id)];
+      if (op.phase == dispatch_phase_ && (op.src != op.dst || !places_directly_))
+        edges[at(op.dst)].push_back({id, On::stream});
+    }
     return edges;
   }
 
@@ -292,6 +337,7 @@ class DirectBuilder {
   const bool gates_rows_;  // rows leave only after the counts are known
   const bool
       shares_table_;  // one node: everybody learns all counts in one step, instead of counts and offsets
+  const bool copies_follow_;  // expand: rows are copied as they land, not after the flush
   FinalRows rows_;
   Plan plan_;
   PhaseId enter_phase_ = kNoPhase, remote_phase_ = kNoPhase, notify_phase_ = kNoPhase,
@@ -300,6 +346,7 @@ class DirectBuilder {
   std::vector<OpId> enter_, counts_, placed_, flush_;  // [ranks], empty when the protocol has no such step
   std::vector<OpId> first_put_;  // [ranks + 1]: first op of the rank's stage and dispatch ops
   std::vector<std::vector<LanedItem>> copy_items_;  // [ranks]
+  std::vector<int32_t> rows_to_copy_;               // [ranks]
 };
 
 }  // namespace

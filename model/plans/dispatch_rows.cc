@@ -128,30 +128,38 @@ void add_copy_phases(Plan& plan, const BuildInput& input, const Phase& copy) {
   plan.add_phase(pad);
 }
 
-void add_copy_ops(Plan& plan, Rank r, const FinalRows& rows, const BuildInput& input,
-                  std::span<const LanedItem> items, std::span<const Dep> deps) {
-  if (const auto phase = plan.find_phase("copy")) {
-    const bool is_placed =
-        input.program.placement == RowPlacement::direct;  // first rows are in place already
-    const int32_t moved =
-        input.program.expand ? rows.selections(r) - (is_placed ? rows.received(r) : 0) : rows.received(r);
-    Op op = row_op(plan, *phase, r, r, moved);
-    for (const auto& [item, lane] : items) {
-      const int32_t index = plan.add_item(item, lane);
+void add_copy_op(Plan& plan, Rank r, int32_t rows, std::span<const LanedItem> items,
+                 std::span<const Dep> deps) {
+  const auto phase = plan.find_phase("copy");
+  if (!phase || rows == 0) return;
+  Op op = row_op(plan, *phase, r, r, rows);
+  for (const auto& [item, lane] : items) {
+    const int32_t index = plan.add_item(item, lane);
+    if (op.first_item == kNone) op.first_item = index;
+  }
+  plan.add(op, deps);
+}
+
+void add_pad_op(Plan& plan, Rank r, const FinalRows& rows, bool items, std::span<const Dep> deps) {
+  const auto phase = plan.find_phase("pad");
+  if (!phase) return;
+  const auto gaps = static_cast<int32_t>(rows.tensor_rows(r) - rows.selections(r));
+  Op op = row_op(plan, *phase, r, r, gaps);
+  if (items)
+    for (const int32_t row : rows.gap_rows(r)) {
+      const int32_t index = plan.add_item({.src_slot = kNone, .dst_slot = row});
       if (op.first_item == kNone) op.first_item = index;
     }
-    if (moved > 0) plan.add(op, deps);
-  }
-  if (const auto phase = plan.find_phase("pad")) {
-    const auto gaps = static_cast<int32_t>(rows.tensor_rows(r) - rows.selections(r));
-    Op op = row_op(plan, *phase, r, r, gaps);
-    if (input.items)
-      for (const int32_t row : rows.gap_rows(r)) {
-        const int32_t index = plan.add_item({.src_slot = kNone, .dst_slot = row});
-        if (op.first_item == kNone) op.first_item = index;
-      }
-    if (gaps > 0) plan.add(op, deps);
-  }
+  if (gaps > 0) plan.add(op, deps);
+}
+
+void add_copy_ops(Plan& plan, Rank r, const FinalRows& rows, const BuildInput& input,
+                  std::span<const LanedItem> items, std::span<const Dep> deps) {
+  const bool is_placed = input.program.placement == RowPlacement::direct;  // first rows are in place already
+  const int32_t moved =
+      input.program.expand ? rows.selections(r) - (is_placed ? rows.received(r) : 0) : rows.received(r);
+  add_copy_op(plan, r, moved, items, deps);
+  add_pad_op(plan, r, rows, input.items, deps);
 }
 
 std::vector<OpId> add_barrier_ops(Plan& plan, PhaseId phase, bool per_node, const EdgesOf& edges) {

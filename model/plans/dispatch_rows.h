@@ -70,6 +70,12 @@ Op row_op(const Plan& plan, PhaseId phase, Rank src, Rank dst, int32_t rows);
 /// Adds the phases of the last local step: "copy" (when rows are not in place yet) and "pad" (zero padding).
 void add_copy_phases(Plan& plan, const BuildInput& input, const Phase& copy);
 
+/// Adds rank r's op of phase "copy": `rows` rows, `items` when they are materialised. No op for no rows.
+void add_copy_op(Plan& plan, Rank r, int32_t rows, std::span<const LanedItem> items,
+                 std::span<const Dep> deps);
+/// Adds rank r's op of phase "pad": zeros into the gaps. No op without the phase or gaps.
+void add_pad_op(Plan& plan, Rank r, const FinalRows& rows, bool items, std::span<const Dep> deps);
+
 /// Adds the last local step of rank r: out of the receive area, into expert groups; zeros into the gaps.
 /// `items`: its rows, empty when rows are not materialised. No op when there is nothing to move.
 void add_copy_ops(Plan& plan, Rank r, const FinalRows& rows, const BuildInput& input,

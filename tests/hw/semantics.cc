@@ -206,14 +206,20 @@ void check_ledger(Check& check, const Rig& rig) {
     for (const int64_t n : counts) selections += n;
     const auto num_copies = static_cast<int64_t>(copies.size());
     const auto num_rows = static_cast<int64_t>(tensor_of(c, d).size());
-    if (c.expand) is(d, Step::copy, d, 0, (selections - num_copies) * record);
+    // A source writes all rows for experts of its own rank; the receiver copies further rows of peers'
+    // tokens.
+    int64_t own_selections = 0, own_copies = 0;
+    for (const int32_t e : c.ids[static_cast<size_t>(d)])
+      own_selections += e >= 0 && e / c.local() == d ? 1 : 0;
+    for (const Row& copy : copies) own_copies += copy.rank == d ? 1 : 0;
+    if (c.expand) is(d, Step::copy, d, 0, (selections - num_copies - (own_selections - own_copies)) * record);
     if (c.zero_padding) is(d, Step::pad, d, 0, (num_rows - selections) * record);
     if (local_sums) is(d, Step::combine_local, d, num_copies, selections * home);
     for (int32_t s = 0; s < c.ranks; ++s) {
       int64_t rows = 0;
       for (const Row& copy : copies) rows += copy.rank == s ? 1 : 0;
       is(s, Step::notify, d, s == d ? 0 : 1, c.ranks * notify_bytes(c.local()));
-      is(s, Step::dispatch, d, s == d ? 0 : rows, rows * record);
+      is(s, Step::dispatch, d, s == d ? 0 : rows, (s == d && c.expand ? own_selections : rows) * record);
       int64_t back = rows;
       if (c.expand && !c.multiple_reduction) {
         back = 0;

@@ -217,6 +217,31 @@ TEST(Analytic, SmTimeIsRowsTimesRowTimePlusBytesOverRate) {
   EXPECT_EQ(site().estimate(plan, costs).bottleneck, "scale_up");
 }
 
+TEST(Analytic, SmsFeedALinkAtARateOfTheirNumber) {
+  // 8 MB at 400 GB/s take 20 us. 2 of 2 + 2 SMs reach half of that rate: 40 us.
+  Costs costs;
+  costs.fill_links = {};
+  costs.sm.links = {Link::local};
+  Plan plan = empty_plan();
+  plan.add_phase(sm_phase("dispatch", 2));
+  plan.add(put(0, 0, 1, Link::scale_up, 8'000'000));
+  costs.sm.feeds = {{.phases = {"other"}, .half_sms = {.value = 2, .source = ""}}};
+  expect_seconds(site().estimate(plan, costs).total, 20.3e-6);  // of another phase; the path's 0.3 us
+  costs.sm.feeds[0].phases = {"disp*"};
+  expect_seconds(site().estimate(plan, costs).total, 40e-6);
+  EXPECT_EQ(site().estimate(plan, costs).bottleneck, "scale_up feed");
+  plan.add(local(OpKind::copy, 0, 0, 8'000'000));
+  costs.sm.rates.push_back({.gpus = {}, .rate = {.value = gigabytes_per_second(200), .source = ""}});
+  costs.sm.feeds[0].own_rows.value = 0.5;
+  // At 200 GB/s an SM: 20 us for own rows, half of them adds 10 us.
+  expect_seconds(site().estimate(plan, costs).total, 50e-6);
+  costs.sm.feeds[0] = {
+      .phases = {"dispatch"}, .share = {.value = 0.8, .source = ""}, .half_sms = {}, .own_rows = {}};
+  costs.sm.rates.clear();
+  costs.sm.links = {};
+  expect_seconds(site().estimate(plan, costs).total, 25e-6);  // 20 us / 0.8
+}
+
 TEST(Analytic, CopiesAndSumsUseMemory) {
   // A copy of 40 MB reads and writes 80 MB: 20 us at 4000 GB/s, 25 us at 80 % of it. A sum reads 40 MB and
   // writes 10 rows of 1 MB.
@@ -256,7 +281,8 @@ TEST(Analytic, FixedTimesArePaidOnceAndCoverTheirPhases) {
                          .covers = {"enter"},
                          .time = {.value = microseconds(30), .source = ""},
                          .per_doubling = {.value = microseconds(2), .source = ""},
-                         .base_ranks = 2});
+                         .base_ranks = 2,
+                         .per_sm = {}});
   // 8 ranks are two doublings of 2: 4 us more.
   expect_seconds(site().estimate(plan, costs).total, 54e-6);
 }

@@ -136,6 +136,28 @@ TEST(Calibrate, RecoversTheConstantsOfExactRuns) {
   EXPECT_GT(c.before.rms, 0.2);
 }
 
+TEST(Calibrate, FeedsAreFittedWhenNamed) {
+  // 4 SMs of 4 + 2 reach 2/3 of the link: a share of the link would do the same, so a default fit leaves
+  // feeds.
+  Costs truth = costs_of(0.9, 5), start = costs_of(0.9, 1);
+  truth.sm.feeds = {{.phases = {"dispatch"},
+                     .share = {},
+                     .half_sms = {.value = 2, .source = "assumed so"},
+                     .own_rows = {}}};
+  truth.sm.feeds[0].share.value = 1;
+  start.sm.feeds = truth.sm.feeds;
+  start.sm.feeds[0].half_sms.value = 5;
+  truth.sm.links = start.sm.links = {};
+  const Points p = sizes(truth);
+  const Calibration named = calibrate(p.points, start, {.fit = {"sm.feeds.0.half_sms", "fixed.0.time"}});
+  EXPECT_NEAR(named.parameters[0].after, 2, 2e-5);
+  EXPECT_NEAR(named.parameters[1].after, 5e-6, 5e-11);
+  EXPECT_NE(to_yaml(named, {.name = "fitted"}).find("half_sms: {value: 2, source: \"fitted on"),
+            std::string::npos);
+  for (const FittedParameter& f : calibrate(p.points, start, {}).parameters)
+    EXPECT_EQ(f.name.find("feeds"), std::string::npos) << f.name;
+}
+
 TEST(Calibrate, ErrorsOfConstantsStayWithinThoseOfTheNoise) {
   const Costs truth = costs_of(0.7, 5);
   const std::vector<double> noise = {1.01, 1, 0.99, 1, 0.99, 1, 1.01, 1};  // of a, c, e, g, which are fitted
@@ -470,6 +492,12 @@ TEST(CalibrateFile, WithoutAStartBesideItHoldsAllValues) {
   start.fixed[0].covers = {"notify"};
   start.fixed[0].per_doubling = {microseconds(0.1), "assumed for a test"};
   start.fixed[0].base_ranks = 8;
+  start.fixed[0].per_sm = {nanoseconds(50), "assumed for a test"};
+  start.sm.factors[0].streamed = true;
+  start.sm.feeds = {{.phases = {"up"},
+                     .share = {.value = 0.9, .source = "assumed for a test"},
+                     .half_sms = {},
+                     .own_rows = {.value = 0.25, .source = "assumed for a test"}}};
   const Points p = sizes(costs_of(0.7, 5));
   const Calibration c = calibrate(p.points, start, {.fit = kShareAndFixed});
   const Costs read = folder.reload("fitted", to_yaml(c, {.name = "fitted", .extends = ""}));
@@ -483,6 +511,12 @@ TEST(CalibrateFile, WithoutAStartBesideItHoldsAllValues) {
   EXPECT_EQ(read.fixed[0].covers, start.fixed[0].covers);
   EXPECT_EQ(read.fixed[0].per_doubling.value, microseconds(0.1));
   EXPECT_EQ(read.fixed[0].base_ranks, 8);
+  EXPECT_EQ(read.fixed[0].per_sm.value, nanoseconds(50));
+  EXPECT_TRUE(read.sm.factors[0].streamed);
+  ASSERT_EQ(read.sm.feeds.size(), 1u);
+  EXPECT_EQ(read.sm.feeds[0].share.value, 0.9);
+  EXPECT_EQ(read.sm.feeds[0].half_sms.value, 0);
+  EXPECT_EQ(read.sm.feeds[0].own_rows.value, 0.25);
   EXPECT_EQ(read.scale_up_share.value, c.parameters[0].after);
   EXPECT_EQ(to_yaml(read, ""), to_yaml(c.costs, ""));
 }
@@ -490,7 +524,8 @@ TEST(CalibrateFile, WithoutAStartBesideItHoldsAllValues) {
 TEST(CalibrateFile, ShippedCostsKeepTheirValuesWhenWritten) {
   const std::filesystem::path shipped = std::filesystem::path(PLUMB_SOURCE_DIR) / "topologies/costs";
   Folder folder("plumb-calibrate-shipped");
-  for (const std::string name : {"plumb", "deepep_v1", "deepep_v2", "deepep_v1_low_latency", "hybrid_ep"}) {
+  for (const std::string name :
+       {"plumb", "deepep_v1", "deepep_v2", "deepep_v1_low_latency", "hybrid_ep", "plumb_nvlink_form"}) {
     const Costs costs = load_costs(shipped.string(), name);
     const Costs read = folder.reload(name, to_yaml(costs, name));
     EXPECT_EQ(to_yaml(read, name), to_yaml(costs, name));

@@ -110,6 +110,7 @@ inline HostCase random_case(ProgramKind kind, uint32_t seed) {
     program.zero_padding = program.expand && dice.coin();
   }
   program.num_biases = dice.below(3);
+  if (is_v2) program.num_sms = dice.pick({0, 16, 64});  // from 48 on expanded copies follow their rows
   return out;
 }
 

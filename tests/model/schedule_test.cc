@@ -172,6 +172,12 @@ TEST(Schedule, RecordLargerThanSharedMemoryGetsNoWarp) {
   EXPECT_EQ(hybrid_channels_per_sm(memory, true), 0);
 }
 
+TEST(Schedule, CopiesFollowTheirRowsFrom48SmsOn) {
+  EXPECT_FALSE(copies_follow(2, 47));
+  EXPECT_TRUE(copies_follow(2, 48));
+  EXPECT_FALSE(copies_follow(1, 132));  // nobody to follow
+}
+
 TEST(Schedule, BarrierTurnsEqualDeepep) {
   for (const auto& c : golden("nvlink_barrier").at("cases")) {
     const BarrierTurn turn = barrier_turn(c.at("barrier_number"), 8);

@@ -62,6 +62,35 @@ TEST(PlanPlayer, SmsPaceAndTheLastChunkCrossesTheNetworkAlone) {
               160 * 1024 / 100e9 + up_seconds(16 * 1024) + node().latency(Link::scale_up, 0, 1), 1e-9);
 }
 
+TEST(PlanPlayer, SmsFeedALinkAtARateOfTheirNumber) {
+  // 160 rows of 1 KiB in chunks of 16; 2 of 2 + 6 SMs use a quarter of 400 GB/s: 1.6384 us. The last chunk
+  // then crosses the network. Own rows of as many bytes take 1.6384 us of 2 SMs of 50 GB/s, with half of
+  // which they hold up the others; the estimate knows no last chunk.
+  Costs costs;
+  costs.fill_links = {};
+  costs.sm.links = {Link::local};
+  costs.sm.feeds = {{.phases = {"send"},
+                     .share = {.value = 1, .source = ""},
+                     .half_sms = {.value = 6, .source = ""},
+                     .own_rows = {.value = 0.5, .source = ""}}};
+  Plan plan = empty_plan();
+  Phase p = phase("send", Engine::sm, 2);
+  p.chunk_rows = 16;
+  p.row_bytes = 1024;
+  plan.add_phase(p);
+  plan.add(put(0, 0, 1, Link::scale_up, 160 * 1024, 160));
+  const double last = up_seconds(16 * 1024) + node().latency(Link::scale_up, 0, 1);
+  const auto estimated = [&] {
+    return AnalyticExecutor(node().machine, node().fabric, costs).estimate(plan).total.value;
+  };
+  EXPECT_NEAR(node().run(plan, {}, costs).total.value, 160 * 1024 / 100e9 + last, 1e-9);
+  EXPECT_NEAR(estimated(), 160 * 1024 / 100e9, 1e-12);
+  plan.add(local(OpKind::copy, 0, 0, 160 * 1024, 160));
+  EXPECT_NEAR(node().run(plan, {}, costs).total.value, 1.5 * 160 * 1024 / 100e9 + last, 1e-9);
+  EXPECT_NEAR(estimated(), 1.5 * 160 * 1024 / 100e9, 1e-12);
+  EXPECT_EQ(node().run(plan, {}, costs).bottleneck, "scale_up feed");
+}
+
 TEST(PlanPlayer, AStreamFollowsOneChunkBehind) {
   // A copy of 64 rows in chunks of 8 reads and writes at 4000 GB/s; a put follows chunk by chunk. The wire is
   // slower, so the end is the first chunk's copy plus all bytes on the wire.

@@ -109,6 +109,74 @@ TEST(DispatchPlan, CountsArriveWithTheRows) {
   }
 }
 
+/// Two ranks with two experts each, 16 columns. Rank 0's tokens choose [0, 1], [2, 3], [1, 2]; rank 1's [0,
+/// 1].
+HostCase expanded_case(int32_t num_sms) {
+  HostCase c;
+  c.shape = uniform_shape(2, 4, 2, 3, 16);
+  c.shape.tokens = {3, 1};
+  c.scaleup = 2;
+  c.table = {0, 1, 2, 3, 1, 2, 0, 1};
+  c.program = {.placement = RowPlacement::direct, .expand = true, .num_sms = num_sms};
+  return c;
+}
+
+TEST(DispatchPlan, OwnRowsOfTheExpandLayoutLeaveWithTheDispatch) {
+  // Rank 0 keeps tokens 0 (two rows) and 2 (one): three own rows, the second of token 0 in an op of its own.
+  // To rank 1 go one row for each of tokens 1 and 2, and rank 1 copies the second row of token 1. Rank 1's
+  // token goes to rank 0 once and is copied there once.
+  const Plan plan = expanded_case(16).plan();
+  const Ledger ledger = account(plan);
+  const int64_t row = plan.phases()[*plan.find_phase("dispatch")].row_bytes;
+  EXPECT_EQ(rows_of(plan, "dispatch", true), 3);
+  EXPECT_EQ(rows_of(plan, "dispatch", false), 2 + 1);
+  EXPECT_EQ(ledger.total(*plan.find_phase("copy")).bytes, 2 * row);
+  // A dispatch of selections holds as many rows as there are choices.
+  EXPECT_EQ(rows_of(plan, "dispatch", true) + rows_of(plan, "dispatch", false) + rows_of(plan, "copy", true),
+            8);
+}
+
+TEST(DispatchPlan, CopiesOfTheExpandLayoutFollowRowsFrom48SmsOn) {
+  for (const int32_t sms : {47, 48}) {
+    SCOPED_TRACE(sms);
+    const Plan plan = expanded_case(sms).plan();
+    const auto name = [&](OpId id) { return plan.phases()[plan.ops()[static_cast<size_t>(id)].phase].name; };
+    int32_t copies = 0;
+    for (OpId id = 0; id < static_cast<OpId>(plan.ops().size()); ++id) {
+      if (name(id) != "copy") continue;
+      ++copies;
+      bool streams = false, flushed = false;
+      for (const Dep& dep : plan.deps(id)) {
+        const Op& before = plan.ops()[static_cast<size_t>(dep.op)];
+        streams |= dep.on == On::stream;
+        flushed |= name(dep.op) == "flush";
+        if (dep.on == On::stream) EXPECT_NE(before.src, before.dst) << "own rows are not copied";
+      }
+      EXPECT_EQ(streams, sms >= 48);
+      EXPECT_EQ(flushed, sms < 48);
+    }
+    EXPECT_EQ(copies, 2);
+  }
+}
+
+TEST(DispatchPlan, ExpandedRowsAreTheSameWhetherCopiesFollowOrNot) {
+  for (const int32_t sms : {16, 64}) {
+    for (const bool zero_padding : {false, true}) {
+      HostCase c = expanded_case(sms);
+      c.shape.alignment = 3;
+      c.program.kind = ProgramKind::round_trip;
+      c.program.zero_padding = zero_padding;
+      SCOPED_TRACE(to_string(c.program));
+      HostExecutor host = c.executor();
+      const Plan plan = c.plan();
+      const Trace trace = host.run(plan);
+      EXPECT_EQ(trace.ledger.entries(), account(plan).entries());
+      expect_received(c, host.result());
+      expect_combined(c, host.result(), record_elements(c, host.batch()));
+    }
+  }
+}
+
 /// Runs dispatch and round trip in every mode and placement, and compares both with the definition.
 void expect_all_modes(HostCase c) {
   for (const Mode mode : {Mode::direct, Mode::hybrid})
