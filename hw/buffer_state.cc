@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "hw/fault_text.h"
 #include "kernels/call_options.h"
@@ -301,20 +302,23 @@ void Buffer::State::read_counts(Received& out) {
 
 void Buffer::State::raise_fault() {
   auto* record = static_cast<kernels::Fault*>(fault.get());
-  const auto found = read_fault(record);
-  if (!found) return;
-  using kernels::FaultKind;
+  auto found = read_fault(record);
   // Ranks that end a call in different ways leave signals behind that a later call would mistake for its own.
-  is_lost |= found->kind == FaultKind::timeout || found->kind == FaultKind::options_differ ||
-             found->kind == FaultKind::wrong_handle;
+  is_lost |= is_abandoned(record);
+  // The record of a wait that was given up comes within microseconds, or never if it was taken.
+  constexpr int kLooks = 1000;
+  for (int i = 0; i < kLooks && is_lost && !found; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(1));
+    found = read_fault(record);
+  }
+  if (!found && !is_lost) return;
+  if (!found)
+    throw Error(ErrorKind::environment,
+                fmt::format("rank {} gave up a wait after the fault before; destroy this buffer", rank));
+  is_lost |= found->kind == kernels::FaultKind::wrong_handle;
   if (!is_lost) {
-    *record = kernels::Fault{};
+    record->state = 0;
     check(cudaMemset(&context.state->has_fault, 0, sizeof context.state->has_fault), "free the fault record");
-    // Behind this fault a wait may have ended that found the record taken.
-    int32_t aborted = 0;
-    check(cudaMemcpy(&aborted, &context.state->aborted, sizeof aborted, cudaMemcpyDeviceToHost),
-          "read the state of a rank");
-    is_lost = aborted != 0;
   }
   throw Error(ErrorKind::environment, to_string(*found));
 }

@@ -40,6 +40,10 @@ std::optional<kernels::Fault> read_fault(const kernels::Fault* pinned) {
   return *pinned;
 }
 
+bool is_abandoned(const kernels::Fault* pinned) {
+  return *static_cast<const volatile uint64_t*>(&pinned->lost) != 0;
+}
+
 std::string to_string(const kernels::Fault& f) {
   const char* step = kernels::kStepNames[static_cast<int>(f.step)];
   switch (f.kind) {

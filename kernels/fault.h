@@ -38,8 +38,10 @@ enum class FaultKind : uint32_t {
   wrong_handle,     // `peer` uses a handle of another dispatch: expected, seen = dispatch numbers
 };
 
-/// The first fault of a rank; `state` is written last.
+/// The first fault of a rank; `state` is written last. `lost` is set, for good, when a wait was given up,
+/// also if the record is taken.
 struct Fault {
+  uint64_t lost = 0;
   uint64_t state = 0;  // 1: complete
   FaultKind kind = FaultKind::none;
   Step step = Step::enter;

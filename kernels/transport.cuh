@@ -80,6 +80,15 @@ __device__ __forceinline__ void sign(const Context& c, Step step, const Call& ca
                            call.signature());
 }
 
+/// Ends all waits of the rank. The host learns of it even when the record is taken.
+__device__ __forceinline__ void abandon(const Context& c, FaultKind kind, Step step, int32_t peer,
+                                        int64_t expected, int64_t seen) {
+  atomicExch(&c.state->aborted, 1);
+  ptx::store_release_sys(&c.fault->lost, 1);
+  ptx::fence_sys();  // before the look at the record. Matching side: raise_fault() on the host
+  report(c, kind, step, peer, expected, seen, kNone);
+}
+
 /// Gives up a wait: true when the rank is aborted, the peer is in this call with other options, or the time
 /// since `begin_ns` is over; then all waits of the rank end. `seen`: number of the call the peer was last
 /// seen in. `options` does not matter for a barrier.
@@ -91,14 +100,12 @@ static __device__ __noinline__ bool gives_up(const Context& c, Step step, int32_
         ptx::load_relaxed_sys(at_peer<uint64_t>(c, c.rank, signature_word(c, step, number, peer)));
     if (static_cast<uint32_t>(theirs >> 32) == static_cast<uint32_t>(number) &&
         static_cast<uint32_t>(theirs) != options) {
-      atomicExch(&c.state->aborted, 1);
-      report(c, FaultKind::options_differ, step, peer, options, static_cast<uint32_t>(theirs), kNone);
+      abandon(c, FaultKind::options_differ, step, peer, options, static_cast<uint32_t>(theirs));
       return true;
     }
   }
   if (static_cast<int64_t>(ptx::global_timer() - begin_ns) < c.timeout_ns) return false;
-  atomicExch(&c.state->aborted, 1);  // first: the host then learns of it even when the record is taken
-  report(c, FaultKind::timeout, step, peer, static_cast<int64_t>(number), static_cast<int64_t>(seen), kNone);
+  abandon(c, FaultKind::timeout, step, peer, static_cast<int64_t>(number), static_cast<int64_t>(seen));
   return true;
 }
 
@@ -205,8 +212,8 @@ __device__ __forceinline__ void signal_block_done(const Context& c, int64_t offs
     ptx::store_release_sys(at_peer<uint64_t>(c, (c.rank + i) % c.ranks, offset) + word, call.signature());
 }
 
-/// Waits for the words of a peer's blocks first, first + step, ...; one warp, which then sees what they did.
-/// A peer has as many blocks as this rank.
+/// Waits for the words of a peer's blocks: 32 from `first` on, 32 from `first` + `stride` on, ...; one warp,
+/// which then sees what they did. A peer has as many blocks as this rank.
 __device__ __forceinline__ void await_peer(const Context& c, Step step, int64_t offset, int32_t peer,
                                            const Call& call, int32_t first = 0, int32_t stride = 32) {
   const uint64_t* words = at_peer<uint64_t>(c, c.rank, offset) + int64_t{peer} * kMaxBlocks;
