@@ -33,8 +33,9 @@ struct SmFactor {
 struct SmFeed {
   std::vector<std::string> phases;
   Sourced<double> share{.value = 1, .source = ""};
-  Sourced<double> half_sms;  // with so many SMs the rate is half of what very many reach
-  Sourced<double> own_rows;  // part of the SM time of the phase's own rows that adds to the time of the link
+  Sourced<double> half_sms{};  // with so many SMs the rate is half of what very many reach
+  Sourced<double>
+      own_rows{};  // part of the SM time of the phase's own rows that adds to the time of the link
 };
 
 /// What the SMs of a rank pay for the rows that they move: (rows x row_time + bytes / rate) x factor / SMs.
@@ -56,7 +57,7 @@ struct FixedCost {
   Sourced<Seconds> time;
   Sourced<Seconds> per_doubling;  // for each doubling of the ranks above base_ranks
   int64_t base_ranks = 1;
-  Sourced<Seconds> per_sm;  // for each SM that the program gives the first of `phases` that names a number
+  Sourced<Seconds> per_sm{};  // for each SM that the program gives the first of `phases` that names a number
 };
 
 /// Lists of phases hold names or patterns with one '*' at the end.

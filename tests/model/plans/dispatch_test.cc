@@ -150,7 +150,9 @@ TEST(DispatchPlan, CopiesOfTheExpandLayoutFollowRowsFrom48SmsOn) {
         const Op& before = plan.ops()[static_cast<size_t>(dep.op)];
         streams |= dep.on == On::stream;
         flushed |= name(dep.op) == "flush";
-        if (dep.on == On::stream) EXPECT_NE(before.src, before.dst) << "own rows are not copied";
+        if (dep.on == On::stream) {
+          EXPECT_NE(before.src, before.dst) << "own rows are not copied";
+        }
       }
       EXPECT_EQ(streams, sms >= 48);
       EXPECT_EQ(flushed, sms < 48);
