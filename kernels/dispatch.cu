@@ -209,8 +209,6 @@ __device__ __forceinline__ void send_metadata(const auto& p, const DispatchShare
 /// Which rows a pass over the tokens moves.
 enum class Kind { all, own, others };
 
-constexpr int32_t kFewestApart = 16, kMostApart = 24;
-
 /// Of two ranks on GPUs of their own, half of the rows stay at home. From 16 SMs on the link is full, and own
 /// rows wait behind rows that wait for it in the same SM; so each block moves one kind of rows, then the
 /// other, and loads rows twice. Fewer SMs are themselves the limit; above 24 more blocks want the link at a
@@ -218,8 +216,8 @@ constexpr int32_t kFewestApart = 16, kMostApart = 24;
 /// 7 %.
 __device__ __forceinline__ bool moves_own_apart(const auto& p) {
   const int32_t blocks = static_cast<int32_t>(gridDim.x);
-  return p.may_part && p.has_far_peers && p.context.ranks == 2 && blocks >= kFewestApart &&
-         blocks <= kMostApart;
+  return p.may_part && p.has_far_peers && p.context.ranks == 2 && blocks >= kFewestApartSms &&
+         blocks <= kMostApartSms;
 }
 
 /// Blocks by eights, of which each has one in every GPC: in turn. Every second one instead: 207 us.
