@@ -254,7 +254,7 @@ TEST(Analytic, SmsFeedALinkAtARateOfTheirNumber) {
 }
 
 TEST(Analytic, TheFormOfOurCostsKnowsWhenOwnRowsMoveApart) {
-  const Costs form = load_costs(std::string(PLUMB_SOURCE_DIR) + "/topologies/costs/plumb_nvlink_form.yaml");
+  const Costs form = load_costs(kCosts, "plumb_nvlink_form");
   const SmFeed* feed = sm_feed(form.sm, "dispatch");
   ASSERT_NE(feed, nullptr);
   EXPECT_EQ(feed->apart_from, kFewestApartSms);
