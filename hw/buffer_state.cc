@@ -216,6 +216,7 @@ kernels::DispatchParams Buffer::State::dispatch_params(const DispatchInput& in,
   p.expand = options.expand;
   p.zero_padding = options.zero_padding;
   p.cached = is_cached;
+  p.has_far_peers = own_ranks < limits.ranks;
   p.expert_totals = in.expert_totals;
   if (options.host_sync) {
     p.host_counts = static_cast<int64_t*>(host_counts.get());

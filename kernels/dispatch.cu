@@ -24,7 +24,8 @@
 // all places. 5 metadata in groups, direct counts (8192 tokens, 64 SMs: 198 us, now 192); copies follow the
 // sources (expand: 315 us, now 260). 6 fewer threads for few tokens, peers get the counts of their own
 // experts only, one poll for all blocks at the end (128 tokens: 14.4 us, now 12.7). Tried: direct counts for
-// few tokens (the counts of experts then come last), 16-byte stores instead of bulk stores (+6 %).
+// few tokens (the counts of experts then come last), 16-byte stores instead of bulk stores (+6 %). 7 own
+// rows apart from others (moves_own_apart()).
 #include "kernels/direct_counts.cuh"
 #include "kernels/dispatch_groups.cuh"
 #include "kernels/expand_copies.cuh"
@@ -40,10 +41,11 @@ namespace {
 enum class Form { few, many, expand };
 
 /// Hides the member `expand`.
-template <Form kForm>
+template <Form kForm, int32_t kCapacity>
 struct OfForm : DispatchParams {
   static constexpr bool expand = kForm == Form::expand;
   static constexpr bool grouped = kForm == Form::many;
+  static constexpr bool may_part = grouped && kCapacity == 1;           // ranks of a batch share a GPU
   static constexpr int32_t kCountsAtOnce = kForm == Form::few ? 8 : 6;  // polls of a thread under way
 };
 
@@ -62,11 +64,15 @@ struct Turn {
 };
 
 constexpr int32_t kGroupWarps = 4;
+constexpr int32_t kFarMovers = 16;    // enough to fill a link from
+constexpr int32_t kFarMoverSms = 16;  // so many SMs on: with all of them 64 SMs take 191 us, not 189.5
 
 /// The first warps of a block move rows; the others send metadata in groups, or copy rows that have landed.
 __device__ __forceinline__ int32_t movers_of(const auto& p) {
   if (follows(p)) return p.stages - p.stages / 2;
-  const int32_t most = static_cast<int32_t>(blockDim.x / 32) - (p.grouped ? kGroupWarps : 1);
+  const bool is_enough = p.may_part && p.has_far_peers && static_cast<int32_t>(gridDim.x) >= kFarMoverSms;
+  const int32_t most =
+      is_enough ? kFarMovers : static_cast<int32_t>(blockDim.x / 32) - (p.grouped ? kGroupWarps : 1);
   return p.stages > most ? most : p.stages;
 }
 
@@ -200,18 +206,36 @@ __device__ __forceinline__ void send_metadata(const auto& p, const DispatchShare
     to[i * p.scale_column_stride] = from[i * p.scale_pack_stride];
 }
 
-/// Sends a loaded row to all its ranks; `in` has its places.
+/// Which rows a pass over the tokens moves.
+enum class Kind { all, own, others };
+
+/// Of two ranks on GPUs of their own, half of the rows stay at home. From 16 SMs on the link is full, and own
+/// rows wait behind rows that wait for it in the same SM; so each block moves one kind of rows, then the
+/// other, and loads rows twice. Fewer SMs are themselves the limit; above 24 more blocks want the link at a
+/// time than it takes. 8192 fp8 tokens, 16 SMs: 220 us, now 200; 24: 215, now 196; 12 and 32 SMs lost 11 and
+/// 7 %.
+__device__ __forceinline__ bool moves_own_apart(const auto& p) {
+  const int32_t blocks = static_cast<int32_t>(gridDim.x);
+  return p.may_part && p.has_far_peers && p.context.ranks == 2 && blocks >= kFewestApartSms &&
+         blocks <= kMostApartSms;
+}
+
+/// Blocks by eights, of which each has one in every GPC: in turn. Every second one instead: 207 us.
+__device__ __forceinline__ bool begins_with_own() { return blockIdx.x / 8 % 2 == 0; }
+
+/// Sends a loaded row to its ranks; `in` has its places.
 template <bool kCounted>
 __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s, Ahead& in, int32_t token,
-                                         const Turn& turn, uint32_t parity) {
+                                         const Turn& turn, Kind kind, uint32_t parity) {
   Selection& mine = in.mine;
   const int32_t warp = warp_index();
   const uint32_t same_rank = same_lanes(mine.rank, p.context.topk);
   const int32_t first_row =
       __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
   mine.landing = p.expand ? first_row : mine.slot;
+  const bool is_of_kind = kind == Kind::all || (kind == Kind::own) == (mine.rank == p.context.rank);
   const bool sends = mine.sends =
-      mine.rank >= 0 && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
+      mine.rank >= 0 && is_of_kind && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
   if (turn.part == 0) wait_load(&s.barriers[warp], parity);
   const bool is_own = p.expand && mine.rank == p.context.rank;  // each to its row: no copy afterwards
   if ((sends || is_own) && turn.part == 0) {
@@ -228,7 +252,7 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
     send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
     turns = turn.parts;
   }
-  if (p.cached || turn.part != 0) return;
+  if (p.cached || turn.part != 0 || kind == Kind::own) return;
   const uint32_t same = same_lanes(mine.id, p.context.topk);
   if (mine.id >= 0 && (same & (same - 1)) != 0)
     report(p.context, FaultKind::repeated_expert, Step::dispatch, p.context.rank, 0, mine.id, token);
@@ -249,19 +273,26 @@ template <bool kCounted>
 __device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& turn, int32_t end,
                           const Call& call, Ahead next) {
   uint32_t parity = 0;
-  int32_t numbering_warp = 0;  // of the present token
-  for (int32_t token = turn.first; token < end; token += turn.step) {
-    Ahead in = next;
-    while (!p.cached && token >= s.numbered[numbering_warp]) ++numbering_warp;
-    place_selection(p, s, token, numbering_warp, turn.part == 0, in.mine);
-    const bool has_next = token + turn.step < end;
-    if (has_next) next = load_ahead(p, token + turn.step);
-    move_row<kCounted>(p, s, in, token, turn, parity);
-    parity ^= 1;
-    ptx::bulk_wait_read();
-    __syncwarp();
-    if (lane_index() == 0 && has_next) load_row(p, s, token + turn.step);
-    if (follows(p)) announce(p, in.mine, call);
+  const bool apart = moves_own_apart(p);
+  for (int32_t pass = apart ? 0 : 1; pass < 2; ++pass) {
+    const bool is_last_pass = pass == 1;
+    const Kind kind = !apart ? Kind::all : is_last_pass == begins_with_own() ? Kind::others : Kind::own;
+    int32_t numbering_warp = 0;  // of the present token
+    for (int32_t token = turn.first; token < end; token += turn.step) {
+      Ahead in = next;
+      while (!p.cached && token >= s.numbered[numbering_warp]) ++numbering_warp;
+      place_selection(p, s, token, numbering_warp, turn.part == 0 && is_last_pass, in.mine);
+      const bool ends_pass = token + turn.step >= end;
+      const int32_t following = ends_pass ? turn.first : token + turn.step;
+      const bool has_next = !ends_pass || !is_last_pass;
+      if (has_next) next = load_ahead(p, following);
+      move_row<kCounted>(p, s, in, token, turn, kind, parity);
+      parity ^= 1;
+      ptx::bulk_wait_read();
+      __syncwarp();
+      if (lane_index() == 0 && has_next) load_row(p, s, following);
+      if (follows(p)) announce(p, in.mine, call);
+    }
   }
   ptx::bulk_wait();
   ptx::fence_async_proxy();  // the block's release of its rows covers the bulk stores
@@ -337,7 +368,7 @@ __device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin,
 
 template <class Policy, Form kForm, int32_t kCapacity>
 __global__ void __launch_bounds__(Policy::config.threads, 1)
-    dispatch(const __grid_constant__ Batch<OfForm<kForm>, kCapacity> batch) {
+    dispatch(const __grid_constant__ Batch<OfForm<kForm, kCapacity>, kCapacity> batch) {
   constexpr bool kCounted = Policy::config.counted;
   extern __shared__ __align__(128) char memory[];
   const auto& p = batch.ranks[kCapacity == 1 ? 0 : blockIdx.y];

@@ -120,6 +120,7 @@ struct DispatchParams {
   bool expand = false;
   bool zero_padding = false;
   bool cached = false;
+  bool has_far_peers = false;        // on other GPUs
   int32_t* expert_totals = nullptr;  // [L], optional: real counts are added
   int64_t* host_counts = nullptr;    // pinned, optional: copy of handle.counts, number written last
 };
