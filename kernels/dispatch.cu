@@ -220,7 +220,7 @@ __device__ __forceinline__ bool moves_own_apart(const auto& p) {
          blocks <= kMostApartSms;
 }
 
-/// Blocks by eights, of which each has one in every GPC: in turn. Every second one instead: 207 us.
+/// By eights of blocks, presumably one in every GPC: in turn. 24 SMs: 196 us; every second block: 237 us.
 __device__ __forceinline__ bool begins_with_own() { return blockIdx.x / 8 % 2 == 0; }
 
 /// Sends a loaded row to its ranks; `in` has its places.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "model/error.h"
 
 namespace plumb {
@@ -66,8 +68,8 @@ SmCosts read_sm(ConfigMap map, SmCosts out) {
                            .apart_from = entry.integer("apart_from", {.min = 0, .max = 1024}, 0),
                            .apart_to = entry.integer("apart_to", {.min = 0, .max = 1024}, 0)});
       if (out.feeds.back().apart_from > out.feeds.back().apart_to)
-        entry.fail("apart_from", "'apart_from' is {}, 'apart_to' {}; allowed: from at most to",
-                   out.feeds.back().apart_from, out.feeds.back().apart_to);
+        entry.fail("apart_from", fmt::format("'apart_from' is {}, 'apart_to' {}; allowed: from at most to",
+                                             out.feeds.back().apart_from, out.feeds.back().apart_to));
       if (out.feeds.back().phases.empty())
         entry.fail("phases", "'phases' is empty: the feed would never apply");
     }
