@@ -63,17 +63,19 @@ TwoGpus two_gpus() {
   return all;
 }
 
-/// The sweeps have points at 4, 8, 12, 16, 24 ... SMs. Where they come within 20 % of their best time, the
-/// prediction is off by no more than a step of 4 SMs, and where branch and plateau of large calls of the
-/// plain layout meet, by no more than 2. docs/validation.md has the figures.
-TEST(SmKnee, OfTheSweepsOnTwoGpusIsPredictedToAStep) {
+/// The sweeps have points at 4, 8, 12, 16, 24 ... SMs. Predicted within 2 SMs: where sweeps with a plateau
+/// come within 20 % of their best time, where branch and plateau of large ones meet, and where large expanded
+/// calls, which gain up to 64 SMs, come within 5 %. docs/validation.md has the figures.
+TEST(SmKnee, OfTheSweepsOnTwoGpusIsPredictedWithinTwoSms) {
   const TwoGpus all = two_gpus();
   const std::vector<SmSweep> sweeps = sm_sweeps(all.experiments, all.points);
   ASSERT_EQ(sweeps.size(), 15u);  // five kinds of call at 128, 4096 and 8192 tokens
   EXPECT_EQ(sweeps[0].label, "dispatch fp8 128 tokens");
   for (const SmSweep& s : sweeps) {
     ASSERT_EQ(s.measured.size(), 8u) << s.label;
-    EXPECT_NEAR(knee_of(s.predicted, 0.20), knee_of(s.measured, 0.20), 4) << s.label;
+    const bool has_plateau = !s.label.starts_with("expand") || s.label.ends_with(" 128 tokens");
+    const double share = has_plateau ? 0.20 : 0.05;
+    EXPECT_NEAR(knee_of(s.predicted, share), knee_of(s.measured, share), 2) << s.label;
     if (!s.label.starts_with("expand") && !s.label.ends_with(" 128 tokens")) {
       EXPECT_NEAR(bend_of(s.predicted).sms, bend_of(s.measured).sms, 2) << s.label;
     }
