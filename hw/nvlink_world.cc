@@ -105,14 +105,16 @@ class NvlinkWorld : public World {
   }
 
  private:
-  /// Equal numbers of bytes from all ranks, in order; empty: a barrier.
+  /// Equal numbers of bytes from all ranks, in order; empty: a barrier, of a word, as NCCL's kernels read no
+  /// less.
   std::vector<char> gather_bytes(const std::vector<char>& own) {
-    const size_t size = std::max<size_t>(own.size(), 1);
+    const size_t size = std::max(own.size(), sizeof(uint64_t));
     const DeviceMemory memory = device_memory(static_cast<int64_t>(size) * ranks_);
     char* to = static_cast<char*>(memory.get());
     char* from = to + size * static_cast<size_t>(rank_);
     const Stream stream = make_stream();
-    if (!own.empty()) hw::check(cudaMemcpy(from, own.data(), size, cudaMemcpyHostToDevice), "send limits");
+    if (!own.empty())
+      hw::check(cudaMemcpy(from, own.data(), own.size(), cudaMemcpyHostToDevice), "send limits");
     check(ncclAllGather(from, to, size, ncclChar, comm_->get(), stream.get()), "gather limits");
     hw::check(cudaStreamSynchronize(stream.get()), "gather limits");
     std::vector<char> all(size * static_cast<size_t>(ranks_));
