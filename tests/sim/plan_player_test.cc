@@ -49,15 +49,21 @@ TEST(PlanPlayer, AGetPaysTheRequestToo) {
   EXPECT_EQ(fetched, 1 << 16);
 }
 
-TEST(PlanPlayer, SmsPaceAndTheLastChunkCrossesTheNetworkAlone) {
-  // 160 rows of 1 KiB in chunks of 16; 2 SMs of 50 GB/s: 1.64 us, slower than the wire. The last chunk of
-  // 16 KiB then takes 16388 B / 400 GB/s and the latency.
+/// 160 rows of 1 KiB in chunks of 16, to the next rank.
+Plan rows_of_two_sms() {
   Plan plan = empty_plan();
   Phase p = phase("send", Engine::sm, 2);
   p.chunk_rows = 16;
   p.row_bytes = 1024;
   plan.add_phase(p);
   plan.add(put(0, 0, 1, Link::scale_up, 160 * 1024, 160));
+  return plan;
+}
+
+TEST(PlanPlayer, SmsPaceAndTheLastChunkCrossesTheNetworkAlone) {
+  // 160 rows of 1 KiB in chunks of 16; 2 SMs of 50 GB/s: 1.64 us, slower than the wire. The last chunk of
+  // 16 KiB then takes 16388 B / 400 GB/s and the latency.
+  const Plan plan = rows_of_two_sms();
   EXPECT_NEAR(node().run(plan).total.value,
               160 * 1024 / 100e9 + up_seconds(16 * 1024) + node().latency(Link::scale_up, 0, 1), 1e-9);
 }
@@ -73,12 +79,7 @@ TEST(PlanPlayer, SmsFeedALinkAtARateOfTheirNumber) {
                      .share = {.value = 1, .source = ""},
                      .half_sms = {.value = 6, .source = ""},
                      .own_rows = {.value = 0.5, .source = ""}}};
-  Plan plan = empty_plan();
-  Phase p = phase("send", Engine::sm, 2);
-  p.chunk_rows = 16;
-  p.row_bytes = 1024;
-  plan.add_phase(p);
-  plan.add(put(0, 0, 1, Link::scale_up, 160 * 1024, 160));
+  Plan plan = rows_of_two_sms();
   const double last = up_seconds(16 * 1024) + node().latency(Link::scale_up, 0, 1);
   const auto estimated = [&] {
     return AnalyticExecutor(node().machine, node().fabric, costs).estimate(plan).total.value;
