@@ -79,6 +79,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
       counters(device_memory(sizeof(kernels::Counters))),
       block_counts(device_memory(int64_t{device_sms} * (limits.ranks + limits.experts) * 8)),
       totals(device_memory((int64_t{limits.ranks} + limits.experts + 1) * 4)),
+      numbers(device_memory(int64_t{limits.max_tokens} * limits.topk * 4)),
       fault(pinned_memory(sizeof(kernels::Fault))),
       host_counts(pinned_memory(count_words(limits) * 8)),
       handles(static_cast<size_t>(limits.num_handles)) {
@@ -109,6 +110,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
              .rows_capacity = rows_capacity(limits),
              .state = static_cast<kernels::RankState*>(rank_state.get()),
              .block_counts = static_cast<uint64_t*>(block_counts.get()),
+             .numbers = static_cast<int32_t*>(numbers.get()),
              .totals = static_cast<uint32_t*>(totals.get()),
              .fault = static_cast<kernels::Fault*>(fault.get()),
              .counters = static_cast<kernels::Counters*>(counters.get()),
@@ -210,6 +212,7 @@ kernels::DispatchParams Buffer::State::dispatch_params(const DispatchInput& in,
   p.alignment = options.alignment;
   p.stages = block.stages;
   p.plan_warps = block.plan_warps;
+  p.shared = kernels::dispatch_map(block);
   p.record_bytes = token_layout({row_bytes, options.scale_packs, limits.topk, true}).record_bytes;
   p.scale_row_stride = options.column_scales ? 1 : options.scale_packs;
   p.scale_column_stride = options.column_scales ? scale_column_packs(limits) : 1;

@@ -49,6 +49,7 @@ struct Buffer::State {
   DeviceMemory counters;
   DeviceMemory block_counts;
   DeviceMemory totals;
+  DeviceMemory numbers;
   DeviceMemory handle_memory;
   PinnedMemory fault;
   PinnedMemory host_counts;

@@ -78,7 +78,7 @@ struct Chosen {
 };
 
 __device__ __forceinline__ Chosen load_chosen(const CombineParams& p, int64_t item) {
-  const int64_t index = item / p.parts * p.context.topk + lane_index();
+  const int64_t index = int64_t{static_cast<int32_t>(item) / p.parts} * p.context.topk + lane_index();
   Chosen out;
   if (lane_index() < p.context.topk) {
     out.id = p.handle.ids[index];
@@ -94,8 +94,8 @@ __device__ __forceinline__ Item token_item(const CombineParams& p, const Combine
                                            const Chosen& chosen) {
   const Context& c = p.context;
   const int32_t lane = lane_index();
-  const int32_t token = static_cast<int32_t>(item / p.parts);
-  const int32_t part = static_cast<int32_t>(item % p.parts);
+  const int32_t token = static_cast<int32_t>(item) / p.parts;
+  const int32_t part = static_cast<int32_t>(item) % p.parts;
   const int64_t index = int64_t{token} * c.topk + lane;
   const bool takes_all = p.expand && !p.multiple_reduction;
   const int32_t id = chosen.id;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if (static_cast<int32_t>(gridDim.x) >= kManySms) ring.limit = kRingStages / 2;
   ptx::grid_dependency_wait();
   const Call call(c.state->combines + 1, p.options);
-  if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::combine_enter, call);
+  if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::combine_enter, call, c.peers);
   const auto number = static_cast<uint32_t>(p.handle.counts[kDispatchNumber]);
   const Items items{grid_warp(), grid_warps(), int64_t{p.tokens} * p.parts};
   Chosen first;

@@ -7,22 +7,17 @@
 
 namespace plumb::kernels {
 
-/// Adds the block's counts to those of the rank; one warp. Lane 0: how many blocks came before, which it need
-/// not wait for yet.
-static __device__ uint32_t add_to_totals(const auto& p, const DispatchShared& s) {
+constexpr int32_t kTotalsAtOnce = 5;  // loads of a lane under way
+
+/// Adds the block's counts to those of the rank. The block that comes last sends these to all ranks and
+/// clears them. One warp, after a barrier of the block.
+static __device__ void send_totals(const auto& p, const DispatchShared& s, const Call& call) {
   const Context& c = p.context;
   const int32_t bins = c.ranks + c.experts;
   for (int32_t bin = lane_index(); bin < bins; bin += 32)
     if (s.own[bin] != 0) atomicAdd(&c.totals[bin], static_cast<uint32_t>(s.own[bin]));
   __syncwarp();
-  return lane_index() == 0 ? ptx::add_release_gpu(&c.totals[bins], 1) : 0;
-}
-
-constexpr int32_t kTotalsAtOnce = 5;  // loads of a lane under way
-
-/// In the block that came last: sends the rank's counts to all ranks and clears them; the warp that added.
-static __device__ void send_totals(const auto& p, const Call& call, uint32_t before) {
-  const Context& c = p.context;
+  const uint32_t before = lane_index() == 0 ? ptx::add_release_gpu(&c.totals[bins], 1) : 0;
   if (__shfl_sync(kAllLanes, before, 0) + 1 != gridDim.x) return;
   ptx::fence_gpu();  // acquires what the other blocks added
   const int32_t words_per_rank = 1 + c.local_experts;
@@ -43,7 +38,7 @@ static __device__ void send_totals(const auto& p, const Call& call, uint32_t bef
             count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank) + first + 32 * k,
             call.word(counts[k]));
   }
-  if (lane_index() == 0) c.totals[c.ranks + c.experts] = 0;
+  if (lane_index() == 0) c.totals[bins] = 0;
 }
 
 constexpr int32_t kDirectAtOnce = 2;  // polls of a thread under way

@@ -8,8 +8,9 @@
 //   notify    the rank's counts for all ranks, into all windows
 //   counts    wait for the counts of all sources: every rank is inside this call, so its tensors are free,
 //             and prefix sums over sources say where rows go. No barrier before.
-//   move      one warp per row: bulk load, one bulk store per destination; ids, weights and scales by lanes
-//             of the same warp, or in groups by warps of their own (dispatch_groups.cuh)
+//   move      one warp per row, dealt out or drawn from what blocks share (dispatch_pools.cuh): bulk load and
+//             a bulk store per destination; ids, weights and scales by lanes of the same warp, or in groups by
+//             warps of their own (dispatch_groups.cuh)
 //   flush     every block signals every peer; the rank's first one waits for the blocks of all
 //   copy, pad expand layout: further experts of a peer's row, zeros into alignment gaps (expand_copies.cuh)
 // Cached calls replace number, notify and counts by a signal to and from every peer.
@@ -24,10 +25,13 @@
 // all places. 5 metadata in groups, direct counts (8192 tokens, 64 SMs: 198 us, now 192); copies follow the
 // sources (expand: 315 us, now 260). 6 fewer threads for few tokens, peers get the counts of their own
 // experts only, one poll for all blocks at the end (128 tokens: 14.4 us, now 12.7). Tried: direct counts for
-// few tokens (the counts of experts then come last), 16-byte stores instead of bulk stores (+6 %). 7 own
-// rows apart from others (moves_own_apart()).
+// few tokens (the counts of experts then come last), 16-byte stores instead of bulk stores (+6 %). 7 blocks
+// share tokens, fewer warps send to the link, divisions by multiplication, ranks marked by warps (8192
+// tokens, 32 SMs: 205 us, now 184; 64: 189, now 183). Tried: sharing in the expand layout (64 SMs: 257 us,
+// then 268).
 #include "kernels/direct_counts.cuh"
 #include "kernels/dispatch_groups.cuh"
+#include "kernels/dispatch_pools.cuh"
 #include "kernels/expand_copies.cuh"
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
@@ -45,43 +49,20 @@ template <Form kForm, int32_t kCapacity>
 struct OfForm : DispatchParams {
   static constexpr bool expand = kForm == Form::expand;
   static constexpr bool grouped = kForm == Form::many;
-  static constexpr bool may_part = grouped && kCapacity == 1;           // ranks of a batch share a GPU
+  static constexpr bool may_share = grouped && kCapacity == 1;          // ranks of a batch share a GPU
   static constexpr int32_t kCountsAtOnce = kForm == Form::few ? 8 : 6;  // polls of a thread under way
 };
 
 template <Form kForm>
 constexpr int32_t kThreadsOf = kForm == Form::few ? kFewThreads : kDispatchThreads;
-
-/// Which rows a warp sends: first, first + step, ... With few tokens several warps share one: the first moves
-/// the row, all send metadata to their part of its destinations.
-struct Turn {
-  int32_t first = 0;
-  int32_t step = 1;
-  int32_t part = 0;
-  int32_t parts = 1;
-
-  __device__ __forceinline__ bool moves(int32_t end) const { return part == 0 && first < end; }
-};
-
-constexpr int32_t kGroupWarps = 4;
-/// With so many SMs as kFarMoverSms these fill a link: 64 SMs take 189.5 us, with all warps 191 us.
-constexpr int32_t kFarMovers = 16, kFarMoverSms = 16;
-
-/// The first warps of a block move rows; the others send metadata in groups, or copy rows that have landed.
-__device__ __forceinline__ int32_t movers_of(const auto& p) {
-  if (follows(p)) return p.stages - p.stages / 2;
-  const bool few_fill = p.may_part && p.has_far_peers && static_cast<int32_t>(gridDim.x) >= kFarMoverSms;
-  const int32_t most =
-      few_fill ? kFarMovers : static_cast<int32_t>(blockDim.x / 32) - (p.grouped ? kGroupWarps : 1);
-  return p.stages > most ? most : p.stages;
-}
+static_assert(kFewThreads >= kMaxRanks);  // a thread for each peer
 
 constexpr int32_t kMaxSharers = 4;  // of a token, which has at most as many destinations as there are ranks
 
 __device__ __forceinline__ Turn turn_of_warp(const auto& p, int32_t movers, int32_t begin, int32_t end) {
   const int32_t fit = end > begin && !follows(p) && !p.grouped ? movers / (end - begin) : 1;
   Turn out;
-  const int32_t most = p.context.ranks < kMaxSharers ? p.context.ranks : kMaxSharers;
+  const int32_t most = p.context.ranks < kMaxSharers ? int32_t{p.context.ranks} : kMaxSharers;
   out.parts = fit < 1 ? 1 : fit < most ? fit : most;
   out.step = movers / out.parts;
   const int32_t group = warp_index() / out.parts;
@@ -117,13 +98,14 @@ struct Ahead {
   uint32_t scales[kScalesAtOnce] = {};
 };
 
-__device__ __forceinline__ Ahead load_ahead(const auto& p, int32_t token) {
+__device__ __forceinline__ Ahead load_ahead(const auto& p, int32_t token, bool is_drawn = false) {
   const int32_t lane = lane_index();
   const int64_t index = int64_t{token} * p.context.topk + lane;
   Ahead out;
   if (lane < p.context.topk) {
     out.mine.id = p.handle.ids[index];
-    out.mine.slot = p.handle.slots[index];
+    const bool is_settled = !p.grouped || p.cached || is_drawn;
+    out.mine.slot = (is_settled ? p.handle.slots : p.context.numbers)[index];
     if (p.expand) out.mine.row = p.handle.rows[index];
     if (!p.grouped && p.weights != nullptr) out.mine.weight = p.weights[index];
   }
@@ -135,21 +117,22 @@ __device__ __forceinline__ Ahead load_ahead(const auto& p, int32_t token) {
   return out;
 }
 
-/// Turns numbers that count from the numbering warp's first row into places at the destination; keeps in the
-/// handle those that count from this source's first row when the warp `keeps` them.
-__device__ __forceinline__ void place_selection(const auto& p, const DispatchShared& s, int32_t token,
-                                                int32_t numbering_warp, bool keeps, Selection& mine) {
+/// Turns numbers that count from the numbering warp's first row into places at the destination. Keeps in the
+/// handle those that count from this source's first row when the warp `keeps` them; of many tokens
+/// settle_slots() does. `number_warp`: the numbering warp of the token.
+__device__ __forceinline__ void place_selection(const auto& p, const DispatchShared& s, const Rows& rows,
+                                                int32_t number_warp, bool keeps, Selection& mine) {
   const Context& c = p.context;
   if (mine.id < 0) {
     mine.weight = 0.0f;  // of no choice; it may be anything
     return;
   }
   mine.rank = mine.id / c.local_experts;
-  if (!p.cached) {
-    const int32_t* counter = s.histogram + numbering_warp * s.bins;
-    const int64_t index = int64_t{token} * c.topk + lane_index();
+  if (!p.cached && !rows.is_drawn) {
+    const int32_t* counter = s.histogram + number_warp * s.bins;
+    const int64_t index = int64_t{rows.token} * c.topk + lane_index();
     mine.slot += counter[mine.rank] + s.before[mine.rank];
-    if (keeps) p.handle.slots[index] = mine.slot;
+    if (keeps && !p.grouped) p.handle.slots[index] = mine.slot;
     if (p.expand) {
       mine.row += counter[c.ranks + mine.id] + s.before[c.ranks + mine.id];
       if (keeps) p.handle.rows[index] = mine.row;
@@ -206,34 +189,17 @@ __device__ __forceinline__ void send_metadata(const auto& p, const DispatchShare
     to[i * p.scale_column_stride] = from[i * p.scale_pack_stride];
 }
 
-/// Which rows a pass over the tokens moves.
-enum class Kind { all, own, others };
-
-/// Of two ranks on GPUs of their own, half of the rows stay at home. From 16 SMs on the link is full, and own
-/// rows wait behind rows that wait for it in the same SM; so each block moves one kind of rows, then the
-/// other, and loads rows twice. Fewer SMs are themselves the limit; above 24 more blocks want the link at a
-/// time than it takes. 8192 fp8 tokens, 16 SMs: 220 us, now 200; 24: 215, now 196; 12 and 32 SMs lost 11 and
-/// 7 %.
-__device__ __forceinline__ bool moves_own_apart(const auto& p) {
-  const int32_t blocks = static_cast<int32_t>(gridDim.x);
-  return p.may_part && p.has_far_peers && p.context.ranks == 2 && blocks >= kFewestApartSms &&
-         blocks <= kMostApartSms;
-}
-
-/// By eights of blocks, presumably one in every GPC: in turn. 24 SMs: 196 us; every second block: 237 us.
-__device__ __forceinline__ bool begins_with_own() { return blockIdx.x / 8 % 2 == 0; }
-
 /// Sends a loaded row to its ranks; `in` has its places.
 template <bool kCounted>
-__device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s, Ahead& in, int32_t token,
-                                         const Turn& turn, Kind kind, uint32_t parity) {
+__device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s, Ahead& in, const Rows& rows,
+                                         const Turn& turn, uint32_t parity) {
   Selection& mine = in.mine;
   const int32_t warp = warp_index();
   const uint32_t same_rank = same_lanes(mine.rank, p.context.topk);
   const int32_t first_row =
       __shfl_sync(kAllLanes, mine.row, (__ffs(static_cast<int32_t>(same_rank)) - 1) & 31);
   mine.landing = p.expand ? first_row : mine.slot;
-  const bool is_of_kind = kind == Kind::all || (kind == Kind::own) == (mine.rank == p.context.rank);
+  const bool is_of_kind = rows.kind == Kind::all || (rows.kind == Kind::own) == (mine.rank == p.context.rank);
   const bool sends = mine.sends =
       mine.rank >= 0 && is_of_kind && lane_index() == 31 - __clz(static_cast<int32_t>(same_rank));
   if (turn.part == 0) wait_load(&s.barriers[warp], parity);
@@ -249,13 +215,13 @@ __device__ __forceinline__ void move_row(const auto& p, const DispatchShared& s,
   int32_t turns = turn.part;
   for (uint32_t rest = __ballot_sync(kAllLanes, sends); rest != 0 && !p.grouped; rest &= rest - 1, --turns) {
     if (turns != 0) continue;
-    send_metadata(p, s, in, token, __ffs(static_cast<int32_t>(rest)) - 1);
+    send_metadata(p, s, in, rows.token, __ffs(static_cast<int32_t>(rest)) - 1);
     turns = turn.parts;
   }
-  if (p.cached || turn.part != 0 || kind == Kind::own) return;
+  if (p.cached || turn.part != 0 || rows.kind == Kind::own) return;
   const uint32_t same = same_lanes(mine.id, p.context.topk);
   if (mine.id >= 0 && (same & (same - 1)) != 0)
-    report(p.context, FaultKind::repeated_expert, Step::dispatch, p.context.rank, 0, mine.id, token);
+    report(p.context, FaultKind::repeated_expert, Step::dispatch, p.context.rank, 0, mine.id, rows.token);
 }
 
 /// Expand: tells the peers that the token's row and its metadata have landed. Matching side: follow_peers().
@@ -268,31 +234,29 @@ __device__ __forceinline__ void announce(const auto& p, const Selection& mine, c
                            call.number);
 }
 
-/// Mover warps: the rows of their turn; the first one is being loaded, `next` are its selections.
+/// Mover warps: the first row is being loaded, `next` are its selections. `part`: of the block; the warp is
+/// dealt its turn of the tokens before `dealt_end`.
 template <bool kCounted>
-__device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& turn, int32_t end,
-                          const Call& call, Ahead next) {
+__device__ void move_rows(const auto& p, const DispatchShared& s, const Turn& turn, const TokenRange& part,
+                          int32_t dealt_end, const Call& call, Ahead next) {
   uint32_t parity = 0;
-  const bool apart = moves_own_apart(p);
-  for (int32_t pass = apart ? 0 : 1; pass < 2; ++pass) {
-    const bool is_last_pass = pass == 1;
-    const Kind kind = !apart ? Kind::all : is_last_pass == begins_with_own() ? Kind::others : Kind::own;
-    int32_t numbering_warp = 0;  // of the present token
-    for (int32_t token = turn.first; token < end; token += turn.step) {
-      Ahead in = next;
-      while (!p.cached && token >= s.numbered[numbering_warp]) ++numbering_warp;
-      place_selection(p, s, token, numbering_warp, turn.part == 0 && is_last_pass, in.mine);
-      const bool ends_pass = token + turn.step >= end;
-      const int32_t following = ends_pass ? turn.first : token + turn.step;
-      const bool has_next = !ends_pass || !is_last_pass;
-      if (has_next) next = load_ahead(p, following);
-      move_row<kCounted>(p, s, in, token, turn, kind, parity);
-      parity ^= 1;
-      ptx::bulk_wait_read();
-      __syncwarp();
-      if (lane_index() == 0 && has_next) load_row(p, s, following);
-      if (follows(p)) announce(p, in.mine, call);
-    }
+  const int32_t share = numbering_share(p, part);
+  RowSource source(p, turn, dealt_end, call);
+  while (source.now().token >= 0) {
+    const Rows rows = source.now();
+    Ahead in = next;
+    const int32_t number_warp = p.cached || rows.is_drawn ? 0 : (rows.token - part.first) / share;
+    place_selection(p, s, rows, number_warp, turn.part == 0, in.mine);
+    const Rows following = source.following();
+    const bool has_next = following.token >= 0;
+    if (has_next) next = load_ahead(p, following.token, following.is_drawn);
+    move_row<kCounted>(p, s, in, rows, turn, parity);
+    parity ^= 1;
+    ptx::bulk_wait_read();
+    __syncwarp();
+    if (lane_index() == 0 && has_next) load_row(p, s, following.token);
+    if (follows(p)) announce(p, in.mine, call);
+    source.advance(following);
   }
   ptx::bulk_wait();
   ptx::fence_async_proxy();  // the block's release of its rows covers the bulk stores
@@ -313,8 +277,11 @@ __device__ void flush(const auto& p, const Call& call) {
     await_blocks<kCounted>(c, Step::flush, c.map.arrived, call);
   else if (p.expand && !follows(p))
     await_blocks<false>(c, Step::flush, c.map.arrived, call);
-  if (blockIdx.x == 0 && threadIdx.x == 0)
-    c.state->dispatches = call.number;  // all blocks of the rank have read it
+  if (blockIdx.x == 0 && threadIdx.x == 0) {  // all blocks of the rank are done with these
+    c.state->dispatches = call.number;
+    c.state->settled = 0;
+    c.state->drawn[0] = c.state->drawn[1] = 0;
+  }
   if constexpr (kCounted) stamp_end(c, Step::flush);
 }
 
@@ -329,18 +296,34 @@ __device__ void count_moves(const auto& p, const DispatchShared& s) {
   }
 }
 
-/// Until this rank knows where its rows go and that they may be written; false: move nothing. `first`: the
-/// selections of `token`, the warp's first row, loaded during the waits. `added`: what the last warp
-/// hands to send_totals() when counts are told directly.
+/// Warps of a block that do not move rows: slots of its part into the handle and metadata of many rows, or
+/// copies of rows that land.
 template <bool kCounted>
-__device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin, int32_t end, int32_t token,
-                          const Call& call, Ahead& first, uint32_t& added) {
+__device__ __forceinline__ void help_movers(const auto& p, const DispatchShared& s, const TokenRange& part,
+                                            int32_t movers, const Call& call) {
+  const int32_t worker = warp_index() - movers;
+  const int32_t workers = static_cast<int32_t>(blockDim.x / 32) - movers;
+  if constexpr (p.grouped) {
+    if (!p.cached) settle_slots(p, s, part, worker, workers);
+    send_groups(p, s, part, worker, workers);
+  }
+  if (!follows(p) || warp_index() >= p.stages) return;
+  Copied done;
+  follow_peers(p, s, worker, p.stages - movers, call, done);
+  end_copies<kCounted>(p, done);
+}
+
+/// Until this rank knows where its rows go and that they may be written; false: move nothing. `first`: the
+/// selections of `token`, the warp's first row if it has one, loaded during the waits.
+template <bool kCounted>
+__device__ bool plan_rows(const auto& p, const DispatchShared& s, const TokenRange& part, int32_t token,
+                          const Call& call, const LoadedPeer& peer, Ahead& first) {
   const Context& c = p.context;
-  const bool has_row = token < end;
+  const bool has_row = token >= 0;
   if (p.cached) {
     const uint64_t number = static_cast<uint64_t>(p.handle.counts[kDispatchNumber]);
     if (has_row) first = load_ahead(p, token);
-    place_from_handle(p, s);
+    place_from_handle(p, s, call, peer);
     if constexpr (kCounted) stamp_begin(c, Step::enter);
     const bool is_entered =
         enter<kCounted>(c, Step::enter, c.map.entered, call, static_cast<uint32_t>(number));
@@ -348,14 +331,10 @@ __device__ bool plan_rows(const auto& p, const DispatchShared& s, int32_t begin,
     return is_entered;
   }
   if constexpr (kCounted) stamp_begin(c, Step::notify);
-  number_slots(p, s, begin, end, call);
+  number_slots(p, s, part, call, peer);
   if (has_row) first = load_ahead(p, token);
   const bool is_direct = counts_directly(p);
   if (!is_direct && !notify(p, s, call)) return false;
-  if (is_direct) {
-    __syncthreads();
-    if (is_last_warp()) added = add_to_totals(p, s);
-  }
   if constexpr (kCounted) {
     stamp_end(c, Step::notify);
     stamp_begin(c, Step::counts);
@@ -374,13 +353,13 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const auto& p = batch.ranks[kCapacity == 1 ? 0 : blockIdx.y];
   const Context& c = p.context;
   const DispatchShared s = dispatch_shared(p, memory);
-  const RowSplit split{p.tokens, static_cast<int64_t>(gridDim.x)};
-  const int32_t begin = static_cast<int32_t>(split.begin(blockIdx.x));
-  const int32_t end = static_cast<int32_t>(split.end(blockIdx.x));
-  const int32_t movers = movers_of(p);
+  const TokenSplit split{p.tokens, static_cast<int32_t>(gridDim.x)};
+  const TokenRange part{split.begin(static_cast<int32_t>(blockIdx.x)),
+                        split.end(static_cast<int32_t>(blockIdx.x))};
+  const int32_t end = shares_tokens(p) ? part.first + pools_of(p).dealt : part.last;
+  const int32_t movers = movers_of(p, is_own_block(pools_of(p)));
   const bool moves = warp_index() < movers;
-  const bool follows_peers = follows(p) && !moves && warp_index() < p.stages;
-  const Turn turn = turn_of_warp(p, movers, begin, end);
+  const Turn turn = turn_of_warp(p, movers, part.first, end);
 
   if (warp_index() < p.stages && lane_index() == 0) {
     ptx::mbarrier_init(&s.barriers[warp_index()], 1);
@@ -394,26 +373,16 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   ptx::grid_dependency_wait();
   if (moves && lane_index() == 0 && turn.moves(end)) load_row(p, s, turn.first);
   const Call call(c.state->dispatches + 1, p.options);
-  if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::dispatch, call);
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
-    s.peers[i] = c.peers[i];
-
+  const LoadedPeer peer(c);
   Ahead first;
-  uint32_t added = 0;
-  const bool is_placed = plan_rows<kCounted>(p, s, begin, end, turn.first, call, first, added);
+  const bool is_placed =
+      plan_rows<kCounted>(p, s, part, turn.first < end ? turn.first : kNone, call, peer, first);
   if constexpr (kCounted) stamp_begin(c, Step::dispatch);
-  if (moves && is_placed) move_rows<kCounted>(p, s, turn, end, call, first);
+  if (moves && is_placed) move_rows<kCounted>(p, s, turn, part, end, call, first);
   if (moves && !is_placed) drain_load(s, turn, end);
-  if (!p.cached && is_last_warp() && counts_directly(p)) send_totals(p, call, added);
+  if (!p.cached && is_last_warp() && counts_directly(p)) send_totals(p, s, call);
   if (is_placed && !p.cached && blockIdx.x == 0 && is_last_warp()) publish_counts(p, s, call);
-  if constexpr (p.grouped)
-    if (is_placed && !moves)
-      send_groups(p, s, begin, end, warp_index() - movers, static_cast<int32_t>(blockDim.x / 32) - movers);
-  if (p.expand && is_placed && follows_peers) {
-    Copied done;
-    follow_peers(p, s, warp_index() - movers, p.stages - movers, call, done);
-    end_copies<kCounted>(p, done);
-  }
+  if (is_placed && !moves) help_movers<kCounted>(p, s, part, movers, call);
   if constexpr (kCounted) {
     __syncthreads();
     stamp_end(c, Step::dispatch);
@@ -468,10 +437,7 @@ cudaError_t launch_capacity(std::span<const DispatchParams> ranks, const Launch&
 }  // namespace
 
 cudaError_t launch_dispatch(std::span<const DispatchParams> ranks, const Launch& launch) {
-  const auto& p = ranks.front();
-  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
-                            p.stages,        p.plan_warps,      p.expand};
-  const int64_t shared_bytes = dispatch_map(block).bytes;
+  const int64_t shared_bytes = ranks.front().shared.bytes;
   return ranks.size() == 1 ? launch_capacity<1>(ranks, launch, shared_bytes)
                            : launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
 }

@@ -104,19 +104,19 @@ __device__ __forceinline__ void send_group(const auto& p, const DispatchShared& 
   }
 }
 
-/// Sends the metadata of the block's tokens, [begin, end): `worker` of `workers` warps. Requires places.
-static __device__ void send_groups(const auto& p, const DispatchShared& s, int32_t begin, int32_t end,
+/// Sends the metadata of the block's part: `worker` of `workers` warps. Requires places.
+static __device__ void send_groups(const auto& p, const DispatchShared& s, const TokenRange& part,
                                    int32_t worker, int32_t workers) {
   const Context& c = p.context;
-  const int32_t warps = numbering_warps(p, end - begin);
-  const int32_t share = numbered_tokens(p, begin, end, 0).last - begin;
+  const int32_t warps = numbering_warps(p, part.count());
+  const int32_t share = numbering_share(p, part);
   const int32_t joined = share > 0 && share < 32 ? 32 / share : 1;  // warps whose tokens make a group
   const int32_t groups = static_cast<int32_t>(ceil_div(warps, joined)) * c.ranks;
   for (int32_t item = worker; item < groups; item += workers) {
     const int32_t warp = item / c.ranks * joined;
     const int32_t last_warp = warp + joined < warps ? warp + joined - 1 : warps - 1;
-    const NumberedTokens numbered{numbered_tokens(p, begin, end, warp).first,
-                                  numbered_tokens(p, begin, end, last_warp).last};
+    const TokenRange numbered{numbered_tokens(part, share, warp).first,
+                              numbered_tokens(part, share, last_warp).last};
     RowGroup g{.dst = peer_at_step(c.rank, item % c.ranks, c.ranks)};
     g.slot = s.base[g.dst];
     if (!p.cached) g.slot += s.before[g.dst] + s.histogram[warp * s.bins + g.dst];

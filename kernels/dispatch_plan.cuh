@@ -20,7 +20,6 @@ struct DispatchShared {
   int32_t* before;
   int32_t* total;
   int32_t* histogram;
-  int32_t* numbered;
   int32_t* base;
   int32_t* copies;
   int32_t* group_base;
@@ -32,9 +31,7 @@ struct DispatchShared {
 };
 
 __device__ __forceinline__ DispatchShared dispatch_shared(const auto& p, char* memory) {
-  const DispatchBlock block{p.context.ranks, p.context.experts, p.row_bytes,
-                            p.stages,        p.plan_warps,      p.expand};
-  const DispatchMap map = dispatch_map(block);
+  const DispatchMap& map = p.shared;
   const auto ints = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
   return {memory,
           reinterpret_cast<uint64_t*>(memory + map.barriers),
@@ -43,7 +40,6 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const auto& p, char* m
           ints(map.before),
           ints(map.total),
           ints(map.histogram),
-          ints(map.numbered),
           ints(map.base),
           ints(map.copies),
           ints(map.group_base),
@@ -51,7 +47,7 @@ __device__ __forceinline__ DispatchShared dispatch_shared(const auto& p, char* m
           ints(map.inbound),
           reinterpret_cast<uint32_t*>(memory + map.sent),
           static_cast<int32_t>(map.stage_bytes),
-          block.bins()};
+          DispatchBlock{.ranks = p.context.ranks, .experts = p.context.experts, .expand = p.expand}.bins()};
 }
 
 /// The global expert id of a selection; kNone for any negative number and for one out of range, which is
@@ -91,35 +87,53 @@ __device__ __forceinline__ uint64_t* direct_words(const Context& c, int32_t at, 
 
 constexpr int32_t kIdsAtOnce = 4;  // loads of a lane under way
 
-/// Ids of selections first, first + 32, ... below `selections` of the tokens from `chunk` on.
-__device__ __forceinline__ void load_ids(const auto& p, int32_t chunk, int32_t first, int32_t selections,
+/// Ids of selections from, from + 32, ... below `selections` of the tokens from `chunk` on, those of lane 0.
+__device__ __forceinline__ void load_ids(const auto& p, int32_t chunk, int32_t from, int32_t selections,
                                          int32_t (&ids)[kIdsAtOnce]) {
 #pragma unroll
   for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-    const int32_t at = first + 32 * i;
-    ids[i] = at < selections ? expert_id(p, int64_t{chunk} * p.context.topk + at, chunk + at / p.context.topk)
-                             : kNone;
+    ids[i] = kNone;
+    if (from + 32 * i >= selections) continue;  // for the whole warp
+    const int32_t at = from + 32 * i + lane_index();
+    if (at < selections)
+      ids[i] = expert_id(p, int64_t{chunk} * p.context.topk + at, chunk + at / p.context.topk);
   }
 }
 
+constexpr int32_t kFewRanks = 8;  // up to which lanes mark ranks together; else hits on one word queue up
+
 /// Marks the destinations of these ids: one word of `members` per destination, zero before; bit t says that
-/// token t of the chunk sends it a row.
+/// token t of the chunk sends it a row. All lanes.
 __device__ __forceinline__ void mark_members(const auto& p, const DispatchShared& s, int32_t chunk,
-                                             int32_t first, int32_t selections, uint32_t* members,
+                                             int32_t from, int32_t selections, uint32_t* members,
                                              const int32_t (&ids)[kIdsAtOnce]) {
   const Context& c = p.context;
+  const bool has_few_ranks = c.ranks <= kFewRanks;
+  int32_t ranks[kIdsAtOnce];
+  uint32_t bits[kIdsAtOnce];
 #pragma unroll
   for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-    const int32_t at = first + 32 * i;
+    ranks[i] = kNone;
+    bits[i] = 0;
+    if (from + 32 * i >= selections) continue;  // for the whole warp
+    const int32_t at = from + 32 * i + lane_index();
     if (at >= selections) continue;
+    bits[i] = 1u << (at / c.topk);
     p.handle.ids[int64_t{chunk} * c.topk + at] = ids[i];
     if (ids[i] < 0) continue;
-    const int32_t token = at / c.topk;
-    atomicOr(&members[ids[i] / c.local_experts], 1u << token);
+    ranks[i] = ids[i] / c.local_experts;
+    if (!has_few_ranks) atomicOr(&members[ranks[i]], bits[i]);
     if (p.expand)
-      atomicOr(&members[c.ranks + ids[i]], 1u << token);
+      atomicOr(&members[c.ranks + ids[i]], bits[i]);
     else
       atomicAdd(&s.own[c.ranks + ids[i]], 1);
+  }
+  for (int32_t rank = 0; has_few_ranks && rank < c.ranks; ++rank) {
+    uint32_t mine = 0;
+#pragma unroll
+    for (int32_t i = 0; i < kIdsAtOnce; ++i) mine |= ranks[i] == rank ? bits[i] : 0;
+    const uint32_t all = __reduce_or_sync(kAllLanes, mine);
+    if (lane_index() == 0) members[rank] |= all;
   }
 }
 
@@ -135,23 +149,24 @@ static __device__ void number_tokens(const auto& p, const DispatchShared& s, int
   constexpr int32_t kStep = 32 * kIdsAtOnce;
   for (int32_t chunk = first; chunk < last; chunk += 32) {
     const int32_t selections = chunk_selections(p, chunk, last);
-    for (int32_t from = lane_index(); from < selections; from += kStep) {
-      if (chunk != first || from >= kStep) load_ids(p, chunk, from, selections, ids);
+    for (int32_t from = 0; from < selections; from += kStep) {
+      if (chunk != first || from > 0) load_ids(p, chunk, from, selections, ids);
       mark_members(p, s, chunk, from, selections, members, ids);
     }
     __syncwarp();
     const int64_t begin = int64_t{chunk} * c.topk;
     const bool all_kept = selections <= kStep;
-    for (int32_t from = lane_index(); from < selections; from += kStep) {
+    for (int32_t from = 0; from < selections; from += kStep) {
 #pragma unroll
       for (int32_t i = 0; i < kIdsAtOnce; ++i) {
-        const int32_t at = from + 32 * i;
+        if (from + 32 * i >= selections) continue;  // for the whole warp
+        const int32_t at = from + 32 * i + lane_index();
         if (at >= selections) continue;
         const int32_t id = all_kept ? ids[i] : p.handle.ids[begin + at];  // written by this lane
         if (id < 0) continue;
         const uint32_t below = (1u << (at / c.topk)) - 1;
         const auto number = [&](int32_t bin) { return counter[bin] + __popc(members[bin] & below); };
-        p.handle.slots[begin + at] = number(id / c.local_experts);
+        (p.grouped ? c.numbers : p.handle.slots)[begin + at] = number(id / c.local_experts);
         if (p.expand) p.handle.rows[begin + at] = number(c.ranks + id);
       }
     }
@@ -172,32 +187,77 @@ __device__ __forceinline__ int32_t numbering_warps(const auto& p, int32_t tokens
   return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
-struct NumberedTokens {
+/// Tokens [first, last) of a rank: the part of a block, or what a warp numbers of it.
+struct TokenRange {
   int32_t first = 0;
   int32_t last = 0;
+
+  __device__ __forceinline__ int32_t count() const { return last - first; }
 };
 
-/// The tokens of the block, [begin, end), that a warp numbers.
-__device__ __forceinline__ NumberedTokens numbered_tokens(const auto& p, int32_t begin, int32_t end,
-                                                          int32_t warp) {
-  const int32_t warps = numbering_warps(p, end - begin);
-  int32_t share = (end - begin + warps - 1) / warps;
-  if (p.grouped && share > 32) share = (share + 31) / 32 * 32;  // whole groups
-  const auto begin_of = [&](int32_t w) { return begin + w * share < end ? begin + w * share : end; };
+/// Tokens of the block's part that each of its first warps numbers; the last of them numbers the rest.
+__device__ __forceinline__ int32_t numbering_share(const auto& p, const TokenRange& part) {
+  const int32_t warps = numbering_warps(p, part.count());
+  const int32_t share = (part.count() + warps - 1) / warps;
+  return p.grouped && share > 32 ? (share + 31) / 32 * 32 : share;  // whole groups
+}
+
+__device__ __forceinline__ TokenRange numbered_tokens(const TokenRange& part, int32_t share, int32_t warp) {
+  const auto begin_of = [&](int32_t w) {
+    return part.first + w * share < part.last ? part.first + w * share : part.last;
+  };
   return {begin_of(warp), begin_of(warp + 1)};
+}
+
+constexpr int32_t kSharesAtOnce = 7;  // counts of numbering warps that a thread loads at once
+
+/// Turns what each numbering warp counted for a bin into what the warps before it did, from `sum` on; returns
+/// the sum of all.
+__device__ __forceinline__ int32_t sum_shares(const DispatchShared& s, int32_t bin, int32_t warps,
+                                              int32_t sum) {
+  for (int32_t first = 0; first < warps; first += kSharesAtOnce) {
+    int32_t counts[kSharesAtOnce];
+#pragma unroll
+    for (int32_t k = 0; k < kSharesAtOnce; ++k)
+      counts[k] = first + k < warps ? s.histogram[(first + k) * s.bins + bin] : 0;
+#pragma unroll
+    for (int32_t k = 0; k < kSharesAtOnce; ++k) {
+      if (first + k < warps) s.histogram[(first + k) * s.bins + bin] = sum;
+      sum += counts[k];
+    }
+  }
+  return sum;
+}
+
+/// The window of a thread's peer, on its way into shared memory while ids are loaded.
+struct LoadedPeer {
+  char* base = nullptr;
+
+  __device__ explicit LoadedPeer(const Context& c) {
+    if (threadIdx.x < static_cast<uint32_t>(c.ranks)) base = c.peers[threadIdx.x];
+  }
+  __device__ __forceinline__ void store(const Context& c, const DispatchShared& s) const {
+    if (threadIdx.x < static_cast<uint32_t>(c.ranks)) s.peers[threadIdx.x] = base;
+  }
+};
+
+/// Tells all ranks which call this is; once s.peers is there.
+__device__ __forceinline__ void sign(const auto& p, const DispatchShared& s, const Call& call) {
+  if (blockIdx.x == 0 && is_last_warp()) sign(p.context, Step::dispatch, call, s.peers);
 }
 
 /// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
 /// of each warp. The block's counts go to the other blocks of the rank or, directly, of all. Ends the
 /// clearing of shared memory.
-static __device__ void number_slots(const auto& p, const DispatchShared& s, int32_t begin, int32_t end,
-                                    const Call& call) {
+static __device__ void number_slots(const auto& p, const DispatchShared& s, const TokenRange& part,
+                                    const Call& call, const LoadedPeer& peer) {
   const Context& c = p.context;
   const int32_t warp = warp_index();
-  const int32_t warps = numbering_warps(p, end - begin);
-  const auto [first, last] = numbered_tokens(p, begin, end, warp);
+  const int32_t warps = numbering_warps(p, part.count());
+  const auto [first, last] = numbered_tokens(part, numbering_share(p, part), warp);
   int32_t ids[kIdsAtOnce];
-  if (warp < warps) load_ids(p, first, lane_index(), chunk_selections(p, first, last), ids);
+  if (warp < warps) load_ids(p, first, 0, chunk_selections(p, first, last), ids);
+  peer.store(c, s);
   __syncthreads();
   if (warp < warps) {
     int32_t* counter = s.histogram + warp * s.bins;
@@ -205,18 +265,13 @@ static __device__ void number_slots(const auto& p, const DispatchShared& s, int3
     for (int32_t i = lane_index(); i < s.bins; i += 32) counter[i] = members[i] = 0;
     __syncwarp();
     number_tokens(p, s, first, last, counter, members, ids);
-    if (lane_index() == 0) s.numbered[warp] = last;
   }
   __syncthreads();
+  sign(p, s, call);
   uint64_t* out = c.block_counts + int64_t{blockIdx.x} * (c.ranks + c.experts);
   for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < c.ranks + c.experts;
        bin += static_cast<int32_t>(blockDim.x)) {
-    int32_t sum = s.own[bin];
-    for (int32_t w = 0; bin < s.bins && w < warps; ++w) {
-      const int32_t count = s.histogram[w * s.bins + bin];
-      s.histogram[w * s.bins + bin] = sum;
-      sum += count;
-    }
+    const int32_t sum = bin < s.bins ? sum_shares(s, bin, warps, s.own[bin]) : s.own[bin];
     const uint64_t word = call.word(static_cast<uint32_t>(sum));
     if (!counts_directly(p)) {
       ptx::store_relaxed_sys(out + bin, word);
@@ -275,7 +330,7 @@ static __device__ bool notify(const auto& p, const DispatchShared& s, const Call
   const int32_t block = static_cast<int32_t>(blockIdx.x);
   const bool is_brief = !p.expand && static_cast<int32_t>(gridDim.x) >= c.ranks;  // at most one peer a block
   const int32_t expert = is_brief ? peer_at_step(c.rank, block % c.ranks, c.ranks) * c.local_experts : 0;
-  const int32_t experts = block >= c.ranks && !p.expand ? 0 : is_brief ? c.local_experts : c.experts;
+  const int32_t experts = block >= c.ranks && !p.expand ? 0 : is_brief ? int32_t{c.local_experts} : c.experts;
   if (!sum_blocks(p, s, c.ranks + experts, expert, call)) return false;
   for (int32_t step = block; step < c.ranks; step += static_cast<int32_t>(gridDim.x)) {
     uint64_t* out = count_words(c, peer_at_step(c.rank, step, c.ranks), call, c.rank);
@@ -394,8 +449,10 @@ static __device__ bool place(const auto& p, const DispatchShared& s, const Call&
 }
 
 /// Cached: the same from the handle. Fills what the block needs of it. Ends the clearing of shared memory.
-static __device__ void place_from_handle(const auto& p, const DispatchShared& s) {
+static __device__ void place_from_handle(const auto& p, const DispatchShared& s, const Call& call,
+                                         const LoadedPeer& peer) {
   const Context& c = p.context;
+  peer.store(c, s);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t threads = static_cast<int32_t>(blockDim.x);
   __syncthreads();
@@ -412,6 +469,7 @@ static __device__ void place_from_handle(const auto& p, const DispatchShared& s)
         static_cast<int32_t>(p.handle.counts[kFirstCount + c.rank]) - p.handle.slot_begin[c.rank];
   }
   __syncthreads();
+  sign(p, s, call);
 }
 
 }  // namespace plumb::kernels

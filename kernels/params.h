@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/fault.h"
+#include "kernels/shared_map.h"
 #include "model/layout.h"
 
 namespace plumb::kernels {
@@ -53,6 +54,8 @@ struct RankState {
   uint64_t dispatches = 0;  // calls completed
   uint64_t combines = 0;
   uint64_t barriers = 0;
+  uint64_t settled = 0;      // warps whose slots the handle has, of a running dispatch that shares tokens
+  uint32_t drawn[2] = {};    // tokens taken from its pools: of rows to others, of own rows
   uint32_t locals_done = 0;  // blocks done with combine_local
   int32_t has_fault = 0;     // the fault record is taken
   int32_t aborted = 0;       // a wait ran out: all waits end at once
@@ -61,10 +64,10 @@ struct RankState {
 /// Who we are and how peers are reached.
 struct Context {
   int32_t rank = 0;
-  int32_t ranks = 1;
+  Divisor ranks = 1;
   int32_t experts = 1;
-  int32_t local_experts = 1;
-  int32_t topk = 1;
+  Divisor local_experts = 1;
+  Divisor topk = 1;
   int32_t max_tokens = 0;
   char* const* peers = nullptr;  // [ranks] bases of the peers' windows, in device memory
   WindowMap map;
@@ -72,6 +75,8 @@ struct Context {
   int64_t rows_capacity = 0;    // rows of x and expert_out
   RankState* state = nullptr;
   uint64_t* block_counts = nullptr;  // [blocks][ranks + experts] of the running dispatch: Call::word()
+  int32_t* numbers =
+      nullptr;  // [T_max][topk] slots as a warp of the running dispatch numbered them; many tokens
   uint32_t* totals = nullptr;  // [ranks + experts] sums of the blocks, then how many are in; zero before
   Fault* fault = nullptr;      // pinned
   Counters* counters = nullptr;
@@ -112,8 +117,9 @@ struct DispatchParams {
   int32_t row_bytes = 0;  // a multiple of 16
   int32_t scale_packs = 0;
   int32_t alignment = 1;
-  int32_t stages = 1;            // rows in flight per block
-  int32_t plan_warps = 1;        // warps that number slots
+  int32_t stages = 1;      // rows in flight per block
+  int32_t plan_warps = 1;  // warps that number slots
+  DispatchMap shared;
   int64_t record_bytes = 0;      // of the ledger
   int64_t scale_row_stride = 0;  // of the received scales, in packs
   int64_t scale_column_stride = 1;
@@ -134,7 +140,7 @@ struct CombineParams {
   float* out_weights = nullptr;              // [tokens][topk], optional
   int32_t tokens = 0;
   int32_t row_bytes = 0;
-  int32_t parts = 1;         // pieces of a row that different warps sum
+  Divisor parts = 1;         // pieces of a row that different warps sum; tokens x parts is below 2^31
   int64_t record_bytes = 0;  // of the ledger
   bool expand = false;
   bool multiple_reduction = true;

@@ -59,7 +59,7 @@ __device__ bool enter(const Context& c, Step step, int64_t offset, const Call& c
   if (threadIdx.x < 32) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x);
     for (int32_t i = lane; signals && blockIdx.x == 0 && i < c.ranks; i += 32)
-      signal(c, (c.rank + i) % c.ranks, offset, call.word(number));
+      signal(c, peer_at_step(c.rank, i, c.ranks), offset, call.word(number));
     for (int32_t peer = lane; peer < c.ranks; peer += 32) {
       const Awaited what{step, peer, call.number, call.options, 40};
       const uint64_t* word = at_peer<uint64_t>(c, c.rank, offset) + peer;

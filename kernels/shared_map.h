@@ -30,7 +30,6 @@ struct DispatchMap {
   int64_t before = 0;       // [ranks + experts]: the same of the blocks before
   int64_t total = 0;        // [ranks + experts]: the same of all blocks
   int64_t histogram = 0;    // [2][plan_warps][bins]: numbers so far, and members of 32 tokens as bits
-  int64_t numbered = 0;     // [plan_warps]: end of the tokens that each numbering warp numbers
   int64_t base = 0;         // [ranks]: first slot of this source at each rank
   int64_t copies = 0;       // [ranks]: copies that each rank receives
   int64_t group_base = 0;   // [experts]: first row of this source in each expert's group (expand)
@@ -50,8 +49,7 @@ PLUMB_HD constexpr DispatchMap dispatch_map(const DispatchBlock& in) {
   out.before = out.own + counts;
   out.total = out.before + counts;
   out.histogram = out.total + counts;
-  out.numbered = out.histogram + 8 * int64_t{in.plan_warps} * in.bins();
-  out.base = out.numbered + 4 * int64_t{in.plan_warps};
+  out.base = out.histogram + 8 * int64_t{in.plan_warps} * in.bins();
   out.copies = out.base + 4 * int64_t{in.ranks};
   out.group_base = out.copies + 4 * int64_t{in.ranks};
   out.group_total = out.group_base + (in.expand ? 4 * int64_t{in.experts} : 0);

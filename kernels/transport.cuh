@@ -5,6 +5,7 @@
 
 #include "kernels/params.h"
 #include "kernels/ptx.cuh"
+#include "model/schedule.h"
 
 namespace plumb::kernels {
 
@@ -72,12 +73,14 @@ __device__ __forceinline__ int64_t signature_word(const Context& c, Step step, u
   return offset + 8 * (static_cast<int64_t>(number % 2) * c.ranks + src);
 }
 
-/// Tells all peers which call this rank makes; one warp of the rank. Nobody waits for these words: a wait
-/// that takes long looks at them (gives_up()). Relaxed.
-__device__ __forceinline__ void sign(const Context& c, Step step, const Call& call) {
+/// Tells all peers which call this rank makes; one warp of the rank, before it waits for others. Nobody waits
+/// for these words: a wait that takes long looks at them (gives_up()). Relaxed. `peers`: Context::peers or a
+/// copy.
+__device__ __forceinline__ void sign(const Context& c, Step step, const Call& call, char* const* peers) {
   for (int32_t i = lane_index(); i < c.ranks; i += 32)
-    ptx::store_relaxed_sys(at_peer<uint64_t>(c, i, signature_word(c, step, call.number, c.rank)),
-                           call.signature());
+    ptx::store_relaxed_sys(
+        reinterpret_cast<uint64_t*>(peers[i] + signature_word(c, step, call.number, c.rank)),
+        call.signature());
 }
 
 /// Ends all waits of the rank. The host learns of it even when the record is taken.
@@ -209,7 +212,8 @@ __device__ __forceinline__ void signal_block_done(const Context& c, int64_t offs
   __syncthreads();
   const int64_t word = int64_t{c.rank} * kMaxBlocks + blockIdx.x;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
-    ptx::store_release_sys(at_peer<uint64_t>(c, (c.rank + i) % c.ranks, offset) + word, call.signature());
+    ptx::store_release_sys(at_peer<uint64_t>(c, peer_at_step(c.rank, i, c.ranks), offset) + word,
+                           call.signature());
 }
 
 /// Waits for the words of a peer's blocks: 32 from `first` on, 32 from `first` + `stride` on, ...; one warp,

@@ -13,22 +13,25 @@ namespace plumb {
 /// A contiguous split of `rows` rows over `workers` workers whose shares differ by at most one row; earlier
 /// workers have the longer shares. 10 rows, 4 workers: [0,3) [3,6) [6,8) [8,10). Requires rows >= 0, workers
 /// > 0.
-struct RowSplit {
-  int64_t rows = 0;
-  int64_t workers = 1;
+template <class Int>
+struct BasicSplit {
+  Int rows = 0;
+  Int workers = 1;
 
-  PLUMB_HD constexpr int64_t begin(int64_t worker) const {
-    const int64_t longer = rows % workers;
+  PLUMB_HD constexpr Int begin(Int worker) const {
+    const Int longer = rows % workers;
     return worker * (rows / workers) + (worker < longer ? worker : longer);
   }
-  PLUMB_HD constexpr int64_t end(int64_t worker) const { return begin(worker + 1); }
+  PLUMB_HD constexpr Int end(Int worker) const { return begin(worker + 1); }
   /// The worker whose share holds `row`; 0 <= row < rows.
-  PLUMB_HD constexpr int64_t worker_of(int64_t row) const {
-    const int64_t share = rows / workers;
-    const int64_t in_longer = (rows % workers) * (share + 1);  // rows of all workers with a longer share
+  PLUMB_HD constexpr Int worker_of(Int row) const {
+    const Int share = rows / workers;
+    const Int in_longer = (rows % workers) * (share + 1);  // rows of all workers with a longer share
     return row < in_longer ? row / (share + 1) : rows % workers + (row - in_longer) / share;
   }
 };
+using RowSplit = BasicSplit<int64_t>;
+using TokenSplit = BasicSplit<int32_t>;  // of a rank, over blocks
 
 /// A warp of a grid.
 struct WarpPlace {
@@ -50,9 +53,11 @@ PLUMB_HD constexpr WarpPlace warp_of_row(int64_t row, int64_t rows, int32_t num_
   return warp_of_worker(RowSplit{rows, int64_t{num_sms} * num_warps}.worker_of(row), num_sms);
 }
 
-/// The peer that `rank` serves at `step` (0 = itself): at each step all ranks serve different peers.
+/// The peer that `rank` serves at `step` (0 or `ranks` = itself): at each step all ranks serve different
+/// peers. Requires 0 <= step <= ranks.
 PLUMB_HD constexpr Rank peer_at_step(Rank rank, int32_t step, int32_t ranks) {
-  return static_cast<Rank>((int64_t{rank} + step) % ranks);
+  const Rank peer = rank + step;
+  return peer < ranks ? peer : peer - ranks;
 }
 
 /// DeepEP's hybrid channels: channel c owns tokens c, c + C, c + 2C, ... of a rank.

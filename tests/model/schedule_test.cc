@@ -1,12 +1,14 @@
 // Work ownership: nothing is lost, nothing is done twice, and DeepEP's choices come out.
 #include "model/schedule.h"
 
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/layout.h"
+#include "model/token_pools.h"
 #include "tests/model/golden.h"
 
 namespace plumb {
@@ -56,6 +58,24 @@ TEST(Schedule, FewRowsSpreadOverAllSms) {
     EXPECT_EQ(worker_of_warp(warp_of_worker(worker, 4), 4), worker);
 }
 
+TEST(Schedule, DivisorsDivide) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  for (const int32_t value :
+       {1, 2, 3, 5, 7, 8, 9, 12, 31, 32, 33, 48, 641, 65535, 65536, 65537, kMost - 1, kMost}) {
+    const Divisor divisor = value;
+    const auto check = [&](int64_t n) {
+      if (n < 0 || n > kMost) return;
+      const auto number = static_cast<int32_t>(n);
+      ASSERT_EQ(number / divisor, number / value) << n;
+      ASSERT_EQ(number % divisor, number % value) << n;
+    };
+    for (int64_t n = 0; n < 5000; ++n) check(n);
+    for (int64_t times = 1; times <= kMost / value; times += 1 + times / 50)
+      for (const int64_t near : {-1, 0, 1}) check(times * value + near);
+    for (const int64_t near : {0, 1, 2}) check(kMost - near);
+  }
+}
+
 TEST(Schedule, RanksServeDifferentPeersAtEachStep) {
   for (const int32_t ranks : {1, 3, 8}) {
     for (int32_t step = 0; step < ranks; ++step) {
@@ -65,6 +85,46 @@ TEST(Schedule, RanksServeDifferentPeersAtEachStep) {
     }
   }
   EXPECT_EQ(peer_at_step(5, 0, 8), 5);
+  EXPECT_EQ(peer_at_step(5, 8, 8), 5);
+}
+
+/// Every token comes once with its own rows and once with those to others: dealt to a block or from a pool.
+void expect_each_once(const TokenPools& pools) {
+  const int32_t tokens = pools.split.rows;
+  std::vector<int32_t> found[2] = {std::vector<int32_t>(static_cast<size_t>(tokens)),
+                                   std::vector<int32_t>(static_cast<size_t>(tokens))};
+  for (int32_t block = 0; block < pools.split.workers; ++block)
+    for (int32_t i = 0; i < pools.dealt; ++i)
+      ++found[block < pools.own_blocks][static_cast<size_t>(pools.split.begin(block) + i)];
+  for (const bool own : {false, true})
+    for (int32_t i = 0; i < pools.size(own); ++i) ++found[own][static_cast<size_t>(pools.token(own, i))];
+  EXPECT_EQ(found[0], std::vector<int32_t>(static_cast<size_t>(tokens), 1));
+  EXPECT_EQ(found[1], std::vector<int32_t>(static_cast<size_t>(tokens), pools.own_blocks > 0 ? 1 : 0));
+}
+
+TEST(Schedule, BlocksThatShareTokensMoveEachOnce) {
+  for (const int32_t tokens : {64, 1000, 1003, 4096})
+    for (const int32_t blocks : {1, 7, 16, 24, 64})
+      for (const int32_t own_blocks : {0, 1, blocks / 2, blocks - 1})
+        for (const int32_t eighths : {0, 4, 6, 8})
+          if (own_blocks >= 0 && own_blocks < blocks)
+            expect_each_once({{tokens, blocks}, tokens / blocks * eighths / 8, own_blocks});
+  // 10 tokens, 3 blocks: parts 0..3, 4..6, 7..9; two of each are dealt, the rest comes in turn, block 0's
+  // longer part last.
+  const TokenPools pools{{10, 3}, 2, 1};
+  EXPECT_EQ(pools.size(true), 4 + 4);
+  EXPECT_EQ(pools.size(false), 4 + 2);
+  EXPECT_EQ(pools.token(true, 0), 2);
+  EXPECT_EQ(pools.token(true, 1), 6);
+  EXPECT_EQ(pools.token(true, 3), 3);
+  EXPECT_EQ(pools.token(true, 4), 4);   // dealt to block 1 with its rows to others
+  EXPECT_EQ(pools.token(false, 4), 0);  // dealt to block 0 with its own rows
+}
+
+TEST(Schedule, BlocksAboveThoseThatFillALinkMoveOwnRows) {
+  for (const auto& [blocks, own] :
+       {std::pair{4, 0}, {16, 0}, {20, 8}, {24, 12}, {28, 16}, {64, 16}, {132, 16}})
+    EXPECT_EQ(own_blocks_of(blocks), own) << blocks;
 }
 
 TEST(Schedule, ChannelsEqualDeepep) {

@@ -1,0 +1,55 @@
+// Tokens of a rank that its blocks share, each taking more the faster it gets on. Device-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "model/schedule.h"
+
+namespace plumb {
+
+/// How the blocks of a rank share its tokens. A block is dealt the first `dealt` tokens of its part of the
+/// split; the rest are drawn from a pool, so that blocks which get on faster take more. When own_blocks > 0,
+/// a token's row to its own rank and its rows to others are moved apart: the first own_blocks blocks are
+/// dealt own rows, the other blocks rows to others, and what is left of each kind has a pool. With own_blocks
+/// 0 all rows of a token go together and count as rows to others. Requires 0 <= dealt <= rows / workers of
+/// the split, 0 <= own_blocks < workers.
+struct TokenPools {
+  TokenSplit split;
+  int32_t dealt = 0;
+  int32_t own_blocks = 0;
+
+  /// Tokens in the pool of own rows or of rows to others.
+  PLUMB_HD constexpr int32_t size(bool own) const {
+    if (own && own_blocks == 0) return 0;
+    return split.rows - split.workers * dealt + dealt * blocks_dealt(!own);
+  }
+  /// Token number i of a pool: first what no block was dealt, from all blocks in turn, then what those of the
+  /// other kind were. 0 <= i < size(own).
+  PLUMB_HD constexpr int32_t token(bool own, int32_t i) const {
+    const int32_t each = split.rows / split.workers - dealt;
+    if (i < each * split.workers) return split.begin(i % split.workers) + dealt + i / split.workers;
+    i -= each * split.workers;
+    const int32_t longer = split.rows % split.workers;
+    if (i < longer) return split.end(i) - 1;
+    i -= longer;
+    const int32_t blocks = blocks_dealt(!own);
+    return split.begin((own ? own_blocks : 0) + i % blocks) + i / blocks;
+  }
+
+ private:
+  /// Blocks that are dealt rows of this kind only.
+  PLUMB_HD constexpr int32_t blocks_dealt(bool own) const {
+    return own ? own_blocks : own_blocks == 0 ? 0 : split.workers - own_blocks;
+  }
+};
+
+/// Blocks that are dealt own rows when two ranks on GPUs of their own share tokens (TokenPools): those above
+/// the 12 whose stores fill a link, at most 16; below 20 blocks, which are the limit themselves, none.
+/// Source: measured on two H200 at 12 to 64 SMs, docs/hw.md.
+PLUMB_HD constexpr int32_t own_blocks_of(int32_t blocks) {
+  constexpr int32_t kLinkBlocks = 12, kFewest = 20, kMostOwn = 16;
+  if (blocks < kFewest) return 0;
+  return blocks - kLinkBlocks < kMostOwn ? blocks - kLinkBlocks : kMostOwn;
+}
+
+}  // namespace plumb
