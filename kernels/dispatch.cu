@@ -8,8 +8,8 @@
 //   notify    the rank's counts for all ranks, into all windows
 //   counts    wait for the counts of all sources: every rank is inside this call, so its tensors are free,
 //             and prefix sums over sources say where rows go. No barrier before.
-//   move      one warp per row, dealt out or drawn from what blocks share (dispatch_pools.cuh): a bulk load and
-//             a bulk store per destination; ids, weights and scales by lanes of the same warp, or in groups
+//   move      one warp per row, dealt out or drawn (dispatch_pools.cuh): a bulk load and a bulk store per
+//             destination; ids, weights and scales by lanes of the same warp, or in groups
 //             by warps of their own (dispatch_groups.cuh)
 //   flush     every block signals every peer; the rank's first one waits for the blocks of all
 //   copy, pad expand layout: further experts of a peer's row, zeros into alignment gaps (expand_copies.cuh)
