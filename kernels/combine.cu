@@ -207,9 +207,9 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     stamp_end(c, Step::combine_reduce);
   }
   signal_block_done(c, c.map.combine_done, call);
-  if constexpr (kCounted) stamp_flush(c, Step::combine_flush, c.map.combine_done, call);
   if (blockIdx.x != 0) return;
-  await_blocks<kCounted>(c, Step::combine_flush, c.map.combine_done, call);
+  await_blocks<kCounted>(c, Step::combine_flush, c.map.combine_done, call,
+                         reinterpret_cast<uint64_t*>(memory));
   if (threadIdx.x == 0) c.state->combines = call.number;  // all blocks of the rank have read it
   if constexpr (kCounted) stamp_end(c, Step::combine_flush);
 }

@@ -270,13 +270,13 @@ __device__ void drain_load(const DispatchShared& s, const Turn& turn, int32_t en
 /// The block's rows are sent and signalled; the first block (every one, if it then copies what has arrived)
 /// waits until all rows have arrived.
 template <bool kCounted>
-__device__ void flush(const auto& p, const Call& call) {
+__device__ void flush(const auto& p, const DispatchShared& s, const Call& call) {
   const Context& c = p.context;
-  if constexpr (kCounted) stamp_flush(c, Step::flush, c.map.arrived, call);
+  uint64_t* scratch = reinterpret_cast<uint64_t*>(s.stages);
   if (blockIdx.x == 0)
-    await_blocks<kCounted>(c, Step::flush, c.map.arrived, call);
+    await_blocks<kCounted>(c, Step::flush, c.map.arrived, call, scratch);
   else if (p.expand && !follows(p))
-    await_blocks<false>(c, Step::flush, c.map.arrived, call);
+    await_blocks<false>(c, Step::flush, c.map.arrived, call, scratch);
   if (blockIdx.x == 0 && threadIdx.x == 0) {  // all blocks of the rank are done with these
     c.state->dispatches = call.number;
     c.state->settled = 0;
@@ -338,7 +338,7 @@ __device__ bool plan_rows(const auto& p, const DispatchShared& s, const TokenRan
   if constexpr (kCounted) {
     stamp_end(c, Step::notify);
     stamp_begin(c, Step::counts);
-    if (blockIdx.x == 0) time_counts(c, is_direct, call);
+    if (blockIdx.x == 0 && is_last_warp()) time_counts(c, is_direct, call);
   }
   const bool is_placed = is_direct ? place_directly(p, s, call) : place(p, s, call);
   if constexpr (kCounted) stamp_end(c, Step::counts);
@@ -389,7 +389,7 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     count_moves<kCounted>(p, s);
   }
   signal_block_done(c, c.map.arrived, call);
-  flush<kCounted>(p, call);
+  flush<kCounted>(p, s, call);
   if (!p.expand || !is_placed || is_aborted(c)) return;
   if constexpr (kCounted) stamp_begin(c, Step::copy);
   if (moves && !follows(p)) {

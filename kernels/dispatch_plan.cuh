@@ -368,14 +368,15 @@ static __device__ void begin_groups(const auto& p, const DispatchShared& s, int6
   }
 }
 
-/// Adds up how long the rank waits for the first count of each source, with a thread per source; the first
-/// block of a counted call.
+/// Adds up how long the rank waits for the first count of each source, with a lane per source; one warp of a
+/// counted call, beside others that wait for all counts.
 static __device__ void time_counts(const Context& c, bool is_direct, const Call& call) {
-  const int32_t src = static_cast<int32_t>(threadIdx.x);
-  if (src >= c.ranks) return;
-  const uint64_t* word = is_direct ? direct_words(c, c.rank, call, src, 0)
-                                   : count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts);
-  wait_count<true>(c, word, Step::counts, src, call);
+  for (int32_t src = lane_index(); src < c.ranks; src += 32) {
+    const uint64_t* word = is_direct ? direct_words(c, c.rank, call, src, 0)
+                                     : count_words(c, c.rank, call, src) + c.rank * (1 + c.local_experts);
+    wait_count<true>(c, word, Step::counts, src, call);
+  }
+  __syncwarp();
 }
 
 /// Whether all ranks can hold what they receive; reports the one that cannot. `rows`: of each tensor. All

@@ -41,14 +41,6 @@ __device__ __forceinline__ void stamp_end(const Context& c, Step step) {
     c.counters->end_ns[static_cast<int32_t>(step)] = ptx::global_timer();
 }
 
-/// Counted calls: a flush begins when all blocks of the rank are done. First block, all threads.
-__device__ __forceinline__ void stamp_flush(const Context& c, Step step, int64_t offset, const Call& call) {
-  if (blockIdx.x != 0) return;
-  if (warp_index() == 0) await_peer(c, step, offset, c.rank, call);
-  __syncthreads();
-  stamp_begin(c, step);
-}
-
 /// Tells all peers that this rank is inside a call and waits until all are: their memory may then be written
 /// or read. `number`: of the handle's dispatch, on which all must agree. False when a peer did not come or
 /// disagrees. Block 0 signals when `signals`; every block waits.

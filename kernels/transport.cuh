@@ -227,21 +227,30 @@ __device__ __forceinline__ void await_peer(const Context& c, Step step, int64_t 
   __syncwarp();
 }
 
-/// Waits for all blocks of all peers; all threads of the block call it. Counted: a warp per peer, whose first
-/// lane adds up how long it was awaited; else a warp for 32 blocks of a peer.
+/// Waits for all blocks of all ranks; all threads of the block call it. Counted: a warp per rank; the step
+/// begins when the own blocks are done, and peers that are done later were awaited since then. `scratch`: of
+/// the block, a word for each rank.
 template <bool kCounted>
-__device__ __forceinline__ void await_blocks(const Context& c, Step step, int64_t offset, const Call& call) {
+__device__ __forceinline__ void await_blocks(const Context& c, Step step, int64_t offset, const Call& call,
+                                             uint64_t* scratch) {
   const int32_t warps = static_cast<int32_t>(blockDim.x / 32);
   const int32_t parts = kCounted ? 1 : (static_cast<int32_t>(gridDim.x) + 31) / 32;
   for (int32_t i = warp_index(); i < c.ranks * parts; i += warps) {
     const int32_t peer = i / parts;
-    const uint64_t begin_ns = ptx::global_timer();
     await_peer(c, step, offset, peer, call, 32 * (i - peer * parts), 32 * parts);
     if constexpr (kCounted)
-      if (lane_index() == 0)
-        c.counters->waited_ns[static_cast<int32_t>(step)][peer] += ptx::global_timer() - begin_ns;
+      if (lane_index() == 0) scratch[peer] = ptx::global_timer();
   }
   __syncthreads();
+  if constexpr (kCounted) {
+    const int32_t i = static_cast<int32_t>(step);
+    const uint64_t begin_ns = scratch[c.rank];
+    if (threadIdx.x == 0) c.counters->begin_ns[i] = begin_ns;
+    for (int32_t peer = static_cast<int32_t>(threadIdx.x); peer < c.ranks;
+         peer += static_cast<int32_t>(blockDim.x))
+      if (scratch[peer] > begin_ns) c.counters->waited_ns[i][peer] += scratch[peer] - begin_ns;
+    __syncthreads();  // the block may use the words otherwise
+  }
 }
 
 /// Waits for a bulk load of the own block. It always ends, or the GPU itself is lost.
