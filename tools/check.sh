@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh')
 clang-format --dry-run -Werror "${sources[@]}"
-for script in tools/*.sh .ci/run; do bash -n "$script"; done
+for script in tools/*.sh tests/hw/*.sh .ci/run; do bash -n "$script"; done
 if [ "${1:-}" = --tidy ]; then
   cmake --preset dev >/dev/null
   mapfile -t units < <(printf '%s\n' "${sources[@]}" | grep -E '^(model|tools)/.*\.cc$')

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -110,18 +111,26 @@ TEST(Launch, TheMeetingPlaceIsAFileOrTheMastersAddress) {
       "MASTER_PORT, or by PLUMB_MEETING_FILE in a folder that all of them see");
 }
 
-/// A port of the loopback that is free now.
-uint16_t free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(fd);
-  return ntohs(address.sin_port);
+/// Different ports of the loopback that are free now.
+template <size_t Count>
+std::array<uint16_t, Count> free_ports() {
+  std::array<int, Count> sockets{};
+  std::array<uint16_t, Count> ports{};
+  for (size_t i = 0; i < Count; ++i) {
+    sockets[i] = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(sockets[i], reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(sockets[i], reinterpret_cast<sockaddr*>(&address), &size), 0);
+    ports[i] = ntohs(address.sin_port);
+  }
+  for (const int fd : sockets) close(fd);
+  return ports;
 }
+
+uint16_t free_port() { return free_ports<1>()[0]; }
 
 std::vector<char> hello() { return {'h', 'e', 'l', 'l', 'o'}; }
 
@@ -224,43 +233,128 @@ TEST(Launch, ForksWithoutALauncherAndMeetsUnderOne) {
   EXPECT_EQ(failures(outcomes), "");
 }
 
-/// What a shell command prints, and its exit code.
+/// What a shell command prints, and its exit status; it is killed after 20 s.
 std::pair<std::string, int> output_of(const std::string& command) {
-  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  std::FILE* pipe = popen(("timeout -k 10 20 " + command + " 2>&1 </dev/null").c_str(), "r");
   std::string text;
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
   return {text, pclose(pipe)};
 }
 
-TEST(Launch, RanksOfMpirunMeetOverTcpAndByAFile) {
-  if (output_of("command -v mpirun").second != 0) GTEST_SKIP() << "no mpirun in PATH";
-  if (!std::filesystem::exists(PLUMB_LAUNCH_RANKS)) GTEST_SKIP() << "no program " PLUMB_LAUNCH_RANKS;
-  const std::string file = testing::TempDir() + "plumb-mpirun-" + std::to_string(getpid());
-  // Root is allowed as containers run as root; two ranks may exceed the cores.
-  const std::string start =
-      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ";
-  const std::string run = "mpirun -np 2 --oversubscribe " PLUMB_LAUNCH_RANKS;
-  const std::string port = std::to_string(free_port());
-  for (const std::string& place :
-       {"MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port + " ", "PLUMB_MEETING_FILE=" + file + " "}) {
-    const auto [text, code] = output_of(start + place + run);
+/// A program of the machine that starts a process for each rank.
+struct Launcher {
+  std::string name;                   // as Seat::launcher
+  std::vector<std::string> programs;  // the first in PATH that is of this launcher counts
+  std::string version;  // part of what its --version prints, as mpirun may be of another MPI; empty: any
+  std::string options;
+  std::vector<std::string> needs;  // other programs, by name or path
+};
+
+void PrintTo(const Launcher& launcher, std::ostream* out) { *out << launcher.name; }
+
+/// Whether `program` is in PATH or in a folder of daemons, which the PATH of a user may lack.
+bool has_program(const std::string& program) {
+  return output_of("bash -c 'PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; command -v " + program + "'")
+             .second == 0;
+}
+
+/// The program of `launcher`; empty: none.
+std::string program_of(const Launcher& launcher) {
+  for (const std::string& program : launcher.programs)
+    if (has_program(program) &&
+        (launcher.version.empty() ||
+         output_of(program + " --version").first.find(launcher.version) != std::string::npos))
+      return program;
+  return {};
+}
+
+/// Options of `env` that remove what launchers set: the test itself may run under one.
+std::string without_launchers() {
+  std::string options;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string text = *variable;
+    const std::string name = text.substr(0, text.find('='));
+    for (const char* prefix : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "PLUMB_MEETING_FILE", "OMPI_",
+                               "PMIX_", "PMI_", "MPI_", "HYDRA_", "SLURM_"})
+      if (name.starts_with(prefix)) options += "-u " + name + " ";
+  }
+  return options;
+}
+
+/// Two processes of hw_launch_ranks under a real launcher.
+class LaunchedRanks : public testing::TestWithParam<Launcher> {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(PLUMB_LAUNCH_RANKS)) GTEST_SKIP() << "no program " PLUMB_LAUNCH_RANKS;
+    program_ = program_of(GetParam());
+    if (program_.empty())
+      GTEST_SKIP() << "no " << GetParam().programs.back() << " of " << GetParam().name << " in PATH";
+    for (const std::string& program : GetParam().needs)
+      if (!has_program(program)) GTEST_SKIP() << "no " << program << " in PATH or sbin";
+  }
+
+  /// What the job prints, and its exit status. `place` are variables that say where the ranks meet,
+  /// `argument` is that of hw_launch_ranks.
+  std::pair<std::string, int> run(const std::string& place, const std::string& argument = "") const {
+    std::string start = program_;
+    if (GetParam().name == "Slurm") {
+      const auto ports = free_ports<2>();
+      start = "bash " PLUMB_WITH_SLURM " " + std::to_string(ports[0]) + " " + std::to_string(ports[1]) + " " +
+              start;
+    }
+    // Containers run as root, which Open MPI refuses otherwise.
+    return output_of("env " + without_launchers() +
+                     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + place + " " + start +
+                     " " + GetParam().options + " " PLUMB_LAUNCH_RANKS " " + argument);
+  }
+
+  static std::string over_tcp() { return "MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(free_port()); }
+
+ private:
+  std::string program_;
+};
+
+// --oversubscribe: two ranks may exceed the cores.
+INSTANTIATE_TEST_SUITE_P(Launch, LaunchedRanks,
+                         testing::Values(Launcher{.name = "Open MPI",
+                                                  .programs = {"mpirun.openmpi", "mpirun"},
+                                                  .version = "open-mpi.org",
+                                                  .options = "-np 2 --oversubscribe",
+                                                  .needs = {}},
+                                         Launcher{.name = "MPICH",
+                                                  .programs = {"mpirun.mpich", "mpirun"},
+                                                  .version = "HYDRA",
+                                                  .options = "-np 2",
+                                                  .needs = {}},
+                                         Launcher{.name = "Slurm",
+                                                  .programs = {"srun"},
+                                                  .version = "",
+                                                  .options = "-n 2",
+                                                  .needs = {PLUMB_WITH_SLURM, "slurmctld", "slurmd",
+                                                            "scontrol", "sinfo", "munged"}}),
+                         [](const auto& test) {
+                           return test.param.name == "Open MPI" ? "OpenMpi" : test.param.name;
+                         });
+
+TEST_P(LaunchedRanks, MeetOverTcpAndByAFile) {
+  const std::string file = testing::TempDir() + "plumb-launched-" + std::to_string(getpid());
+  for (const std::string& place : {over_tcp(), "PLUMB_MEETING_FILE=" + file}) {
+    const auto [text, code] = run(place);
     EXPECT_EQ(code, 0) << text;
-    for (const char* line :
-         {"rank 0 of 2, local rank 0, by Open MPI: met", "rank 1 of 2, local rank 1, by Open MPI: met"})
-      EXPECT_NE(text.find(line), std::string::npos) << place << text;
+    for (const std::string rank : {"0", "1"}) {
+      const std::string line =
+          "rank " + rank + " of 2, local rank " + rank + ", by " + GetParam().name + ": met";
+      EXPECT_NE(text.find(line), std::string::npos) << place << "\n" << text;
+    }
   }
   std::filesystem::remove(file);
 }
 
-TEST(Launch, ARankOfMpirunThatFailsEndsTheJob) {
-  if (output_of("command -v mpirun").second != 0) GTEST_SKIP() << "no mpirun in PATH";
-  if (!std::filesystem::exists(PLUMB_LAUNCH_RANKS)) GTEST_SKIP() << "no program " PLUMB_LAUNCH_RANKS;
-  const auto [text, code] = output_of(
-      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-      "MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
-      std::to_string(free_port()) + " mpirun -np 2 --oversubscribe " PLUMB_LAUNCH_RANKS " 1");
-  EXPECT_NE(code, 0);
+TEST_P(LaunchedRanks, EndWhenOneFails) {
+  const auto [text, code] = run(over_tcp(), "1");
+  EXPECT_NE(code, 0) << text;
   EXPECT_NE(text.find("rank 1 fails as asked"), std::string::npos) << text;
+  EXPECT_EQ(text.find(": met"), std::string::npos) << text;  // what rank 0 would say after 10 s
 }
 
 TEST(Launch, AForkedRankThatFailsIsNamed) {
