@@ -296,17 +296,13 @@ __device__ void count_moves(const auto& p, const DispatchShared& s) {
   }
 }
 
-/// Warps of a block that do not move rows: slots of its part into the handle and metadata of many rows, or
-/// copies of rows that land.
+/// Warps of a block that do not move rows: metadata of many rows, or copies of rows that land.
 template <bool kCounted>
 __device__ __forceinline__ void help_movers(const auto& p, const DispatchShared& s, const TokenRange& part,
                                             int32_t movers, const Call& call) {
   const int32_t worker = warp_index() - movers;
   const int32_t workers = static_cast<int32_t>(blockDim.x / 32) - movers;
-  if constexpr (p.grouped) {
-    if (!p.cached) settle_slots(p, s, part, worker, workers);
-    send_groups(p, s, part, worker, workers);
-  }
+  if constexpr (p.grouped) send_groups(p, s, part, worker, workers);
   if (!follows(p) || warp_index() >= p.stages) return;
   Copied done;
   follow_peers(p, s, worker, p.stages - movers, call, done);
@@ -380,6 +376,9 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if constexpr (kCounted) stamp_begin(c, Step::dispatch);
   if (moves && is_placed) move_rows<kCounted>(p, s, turn, part, end, call, first);
   if (moves && !is_placed) drain_load(s, turn, end);
+  if constexpr (p.grouped)  // before all else: other blocks may wait for it
+    if (is_placed && !moves && !p.cached)
+      settle_slots(p, s, part, warp_index() - movers, static_cast<int32_t>(blockDim.x / 32) - movers);
   if (!p.cached && is_last_warp() && counts_directly(p)) send_totals(p, s, call);
   if (is_placed && !p.cached && blockIdx.x == 0 && is_last_warp()) publish_counts(p, s, call);
   if (is_placed && !moves) help_movers<kCounted>(p, s, part, movers, call);

@@ -379,19 +379,20 @@ static __device__ void time_counts(const Context& c, bool is_direct, const Call&
   __syncwarp();
 }
 
-/// Whether all ranks can hold what they receive; reports the one that cannot. `rows`: of each tensor. All
-/// threads call it.
+/// Whether all ranks can hold what they receive; reports the one that cannot. `rows`: of each tensor. Every
+/// warp finds out by itself.
 static __device__ bool fits_everywhere(const auto& p, const DispatchShared& s, const auto* rows) {
   const Context& c = p.context;
   bool fits = true;
-  for (int32_t d = static_cast<int32_t>(threadIdx.x); d < c.ranks; d += static_cast<int32_t>(blockDim.x)) {
+  for (int32_t d = lane_index(); d < c.ranks; d += 32) {
     const bool too_many_copies = s.copies[d] > c.copies_capacity;
     if (!too_many_copies && rows[d] <= c.rows_capacity) continue;
     fits = false;
-    report(c, FaultKind::overflow, Step::counts, d, too_many_copies ? c.copies_capacity : c.rows_capacity,
-           too_many_copies ? s.copies[d] : rows[d], kNone);
+    if (warp_index() == 0)
+      report(c, FaultKind::overflow, Step::counts, d, too_many_copies ? c.copies_capacity : c.rows_capacity,
+             too_many_copies ? s.copies[d] : rows[d], kNone);
   }
-  return __syncthreads_or(fits ? 0 : 1) == 0;
+  return __all_sync(kAllLanes, fits) != 0;
 }
 
 /// Waits for all counts; first slots and rows of this source everywhere. False: nothing may be moved, since a

@@ -35,14 +35,8 @@ constexpr int32_t kLinkMovers = 8, kOwnMovers = 16;
 /// Quarters of its part that a block is dealt, with kinds apart or together.
 constexpr int32_t kDealtApart = 3, kDealtTogether = 2;
 
-/// Tokens of a block from which on it pays that kinds of rows which go together are shared: 1024 tokens at 16
-/// SMs would take 39 us instead of 38, as the first drawn rows come before all slots are settled.
-constexpr int32_t kFewestShared = 128;
-
 __device__ __forceinline__ bool shares_tokens(const auto& p) {
-  const int32_t blocks = static_cast<int32_t>(gridDim.x);
-  return p.may_share && p.has_far_peers && p.context.ranks == 2 &&
-         (own_blocks_of(blocks) > 0 || p.tokens >= kFewestShared * blocks);
+  return p.may_share && p.has_far_peers && p.context.ranks == 2;
 }
 
 __device__ __forceinline__ TokenPools pools_of(const auto& p) {
@@ -143,6 +137,7 @@ class RowSource {
       if (pools_.own_blocks == 0 || is_second_) return {};
       is_second_ = true;
       is_own_ = !is_own_;
+      if (!is_own_ && warp_index() >= kLinkMovers) return {};
     }
   }
 

@@ -43,13 +43,14 @@ struct TokenPools {
   }
 };
 
-/// Blocks that are dealt own rows when two ranks on GPUs of their own share tokens (TokenPools): those above
-/// the 12 whose stores fill a link, at most 16; below 20 blocks, which are the limit themselves, none.
-/// Source: measured on two H200 at 12 to 64 SMs, docs/hw.md.
+/// Blocks that are dealt own rows when two ranks on GPUs of their own share tokens (TokenPools): a quarter, 8
+/// to 12, which write at home what the others send in the same time; below 20 blocks, which are the limit
+/// themselves, none. Source: measured on two H200 at 12 to 64 SMs, docs/hw.md.
 PLUMB_HD constexpr int32_t own_blocks_of(int32_t blocks) {
-  constexpr int32_t kLinkBlocks = 12, kFewest = 20, kMostOwn = 16;
+  constexpr int32_t kFewest = 20, kFewestOwn = 8, kMostOwn = 12;
   if (blocks < kFewest) return 0;
-  return blocks - kLinkBlocks < kMostOwn ? blocks - kLinkBlocks : kMostOwn;
+  const int32_t quarter = blocks / 4;
+  return quarter < kFewestOwn ? kFewestOwn : quarter < kMostOwn ? quarter : kMostOwn;
 }
 
 }  // namespace plumb

@@ -121,9 +121,9 @@ TEST(Schedule, BlocksThatShareTokensMoveEachOnce) {
   EXPECT_EQ(pools.token(false, 4), 0);  // dealt to block 0 with its own rows
 }
 
-TEST(Schedule, BlocksAboveThoseThatFillALinkMoveOwnRows) {
+TEST(Schedule, AQuarterOfTheBlocksMovesOwnRows) {
   for (const auto& [blocks, own] :
-       {std::pair{4, 0}, {16, 0}, {20, 8}, {24, 12}, {28, 16}, {64, 16}, {132, 16}})
+       {std::pair{4, 0}, {19, 0}, {20, 8}, {24, 8}, {40, 10}, {48, 12}, {132, 12}})
     EXPECT_EQ(own_blocks_of(blocks), own) << blocks;
 }
 
