@@ -319,7 +319,8 @@ __device__ bool plan_rows(const auto& p, const DispatchShared& s, const TokenRan
   if (p.cached) {
     const uint64_t number = static_cast<uint64_t>(p.handle.counts[kDispatchNumber]);
     if (has_row) first = load_ahead(p, token);
-    place_from_handle(p, s, call, peer);
+    sign_dispatch(c, call, c.peers);
+    place_from_handle(p, s, peer);
     if constexpr (kCounted) stamp_begin(c, Step::enter);
     const bool is_entered =
         enter<kCounted>(c, Step::enter, c.map.entered, call, static_cast<uint32_t>(number));

@@ -241,9 +241,9 @@ struct LoadedPeer {
   }
 };
 
-/// Tells all ranks which call this is; once s.peers is there.
-__device__ __forceinline__ void sign(const auto& p, const DispatchShared& s, const Call& call) {
-  if (blockIdx.x == 0 && is_last_warp()) sign(p.context, Step::dispatch, call, s.peers);
+/// Tells all ranks which call this is. `peers`: Context::peers or DispatchShared::peers.
+__device__ __forceinline__ void sign_dispatch(const Context& c, const Call& call, char* const* peers) {
+  if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::dispatch, call, peers);
 }
 
 /// Numbers the rows of the block's tokens, per numbering warp; the histogram then says what to add for rows
@@ -267,7 +267,7 @@ static __device__ void number_slots(const auto& p, const DispatchShared& s, cons
     number_tokens(p, s, first, last, counter, members, ids);
   }
   __syncthreads();
-  sign(p, s, call);
+  sign_dispatch(c, call, s.peers);
   uint64_t* out = c.block_counts + int64_t{blockIdx.x} * (c.ranks + c.experts);
   for (int32_t bin = static_cast<int32_t>(threadIdx.x); bin < c.ranks + c.experts;
        bin += static_cast<int32_t>(blockDim.x)) {
@@ -451,8 +451,7 @@ static __device__ bool place(const auto& p, const DispatchShared& s, const Call&
 }
 
 /// Cached: the same from the handle. Fills what the block needs of it. Ends the clearing of shared memory.
-static __device__ void place_from_handle(const auto& p, const DispatchShared& s, const Call& call,
-                                         const LoadedPeer& peer) {
+static __device__ void place_from_handle(const auto& p, const DispatchShared& s, const LoadedPeer& peer) {
   const Context& c = p.context;
   peer.store(c, s);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
@@ -471,7 +470,6 @@ static __device__ void place_from_handle(const auto& p, const DispatchShared& s,
         static_cast<int32_t>(p.handle.counts[kFirstCount + c.rank]) - p.handle.slot_begin[c.rank];
   }
   __syncthreads();
-  sign(p, s, call);
 }
 
 }  // namespace plumb::kernels

@@ -180,9 +180,7 @@ std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, co
         const auto local = static_cast<size_t>(Link::local);
         out.feed_per_byte[static_cast<size_t>(Link::scale_up)] =
             1 / (part_of_link(*feed, std::max(sms, 1.0)) * usable);
-        const bool is_apart = plan.grouping().ranks == 2 && !plan.find_phase("copy") &&
-                              phase.sms >= feed->apart_from && phase.sms <= feed->apart_to;
-        if (!is_apart) out.feed_per_byte[local] = feed->own_rows.value * out.sm_per_byte[local];
+        if (plan.find_phase("copy")) out.feed_per_byte[local] = feed->own_rows.value * out.sm_per_byte[local];
       }
     }
     all.push_back(out);

@@ -108,8 +108,6 @@ class Writer {
       value("share", CostKind::share, f.share);
       value("half_sms", CostKind::count, f.half_sms);
       value("own_rows", CostKind::share, f.own_rows);
-      if (f.apart_to > 0)
-        out_ += fmt::format("      apart_from: {}\n      apart_to: {}\n", f.apart_from, f.apart_to);
     }
   }
 

@@ -64,12 +64,7 @@ SmCosts read_sm(ConfigMap map, SmCosts out) {
       out.feeds.push_back({.phases = entry.text_list("phases", {}),
                            .share = entry.sourced<double>("share", kShare, standard.share),
                            .half_sms = entry.sourced<double>("half_sms", kHalfSms, standard.half_sms),
-                           .own_rows = entry.sourced<double>("own_rows", kShare, standard.own_rows),
-                           .apart_from = entry.integer("apart_from", {.min = 0, .max = 1024}, 0),
-                           .apart_to = entry.integer("apart_to", {.min = 0, .max = 1024}, 0)});
-      if (out.feeds.back().apart_from > out.feeds.back().apart_to)
-        entry.fail("apart_from", fmt::format("'apart_from' is {}, 'apart_to' {}; allowed: from at most to",
-                                             out.feeds.back().apart_from, out.feeds.back().apart_to));
+                           .own_rows = entry.sourced<double>("own_rows", kShare, standard.own_rows)});
       if (out.feeds.back().phases.empty())
         entry.fail("phases", "'phases' is empty: the feed would never apply");
     }

@@ -34,11 +34,8 @@ struct SmFeed {
   std::vector<std::string> phases;
   Sourced<double> share{.value = 1, .source = ""};
   Sourced<double> half_sms{};  // with so many SMs the rate is half of what very many reach
-  Sourced<double>
-      own_rows{};  // part of the SM time of the phase's own rows that adds to the time of the link
-  /// With so many SMs, from and to, kernels of two ranks move own rows apart from the others, in plans that
-  /// copy none afterwards: own_rows does not count. 0: never.
-  int64_t apart_from = 0, apart_to = 0;
+  /// Part of the SM time of the phase's own rows that adds to the time of the link, in plans with phase `copy`.
+  Sourced<double> own_rows{};
 };
 
 /// What the SMs of a rank pay for the rows that they move: (rows x row_time + bytes / rate) x factor / SMs.

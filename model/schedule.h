@@ -91,10 +91,6 @@ PLUMB_HD constexpr bool copies_follow(int32_t ranks, int32_t num_sms) {
   return ranks > 1 && num_sms >= kFollowSms;
 }
 
-/// Dispatch of two ranks on GPUs of their own: numbers of SMs at which blocks move own rows apart from the
-/// peer's. Source: measured on two H200 at 12 to 32 SMs, docs/hw.md.
-inline constexpr int32_t kFewestApartSms = 16, kMostApartSms = 24;
-
 // Warps of a block of DeepEP's kernels: at most 32, four of them for the count exchange; channels of an SM.
 inline constexpr int32_t kMaxWarps = 32;
 inline constexpr int32_t kNotifyWarps = 4;

@@ -234,32 +234,15 @@ TEST(Analytic, SmsFeedALinkAtARateOfTheirNumber) {
   plan.add(local(OpKind::copy, 0, 0, 8'000'000));
   costs.sm.rates.push_back({.gpus = {}, .rate = {.value = gigabytes_per_second(200), .source = ""}});
   costs.sm.feeds[0].own_rows.value = 0.5;
+  expect_seconds(site().estimate(plan, costs).total, 40e-6);  // there is no phase copy
+  plan.add_phase(sm_phase("copy", 2));
   // At 200 GB/s an SM: 20 us for own rows, half of them adds 10 us.
   expect_seconds(site().estimate(plan, costs).total, 50e-6);
-  Plan two = empty_plan(2);
-  two.add_phase(sm_phase("dispatch", 2));
-  two.add(put(0, 0, 1, Link::scale_up, 8'000'000));
-  two.add(local(OpKind::copy, 0, 0, 8'000'000));
-  costs.sm.feeds[0].apart_from = costs.sm.feeds[0].apart_to = 3;
-  expect_seconds(site().estimate(two, costs).total, 50e-6);
-  costs.sm.feeds[0].apart_from = 2;  // own rows of two ranks with 2 or 3 SMs add nothing
-  expect_seconds(site().estimate(two, costs).total, 40e-6);
-  expect_seconds(site().estimate(plan, costs).total, 50e-6);  // of 8 ranks
-  two.add_phase(sm_phase("copy", 2));
-  expect_seconds(site().estimate(two, costs).total, 50e-6);
   costs.sm.feeds[0] = {
       .phases = {"dispatch"}, .share = {.value = 0.8, .source = ""}, .half_sms = {}, .own_rows = {}};
   costs.sm.rates.clear();
   costs.sm.links = {};
   expect_seconds(site().estimate(plan, costs).total, 25e-6);  // 20 us / 0.8
-}
-
-TEST(Analytic, TheFormOfOurCostsKnowsWhenOwnRowsMoveApart) {
-  const Costs form = load_costs(kCosts, "plumb_nvlink_form");
-  const SmFeed* feed = sm_feed(form.sm, "dispatch");
-  ASSERT_NE(feed, nullptr);
-  EXPECT_EQ(feed->apart_from, kFewestApartSms);
-  EXPECT_EQ(feed->apart_to, kMostApartSms);
 }
 
 TEST(Analytic, CopiesAndSumsUseMemory) {
