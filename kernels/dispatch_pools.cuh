@@ -34,6 +34,7 @@ constexpr int32_t kGroupWarps = 4;  // that send metadata, at least
 constexpr int32_t kLinkMovers = 8, kOwnMovers = 16;
 /// Quarters of its part that a block is dealt, with kinds apart or together.
 constexpr int32_t kDealtApart = 3, kDealtTogether = 2;
+static_assert(kGroupedTokens * kDealtTogether / 4 >= kOwnMovers);  // each warp is dealt a row
 
 __device__ __forceinline__ bool shares_tokens(const auto& p) {
   return p.may_share && p.has_far_peers && p.context.ranks == 2;

@@ -117,7 +117,7 @@ inline Case random_case(uint64_t seed, int32_t ranks = 0) {
   c.sms = pick(1, std::min(10, 120 / c.ranks));
   if (seed % 5 == 2) c.sms = 1;  // many tokens a block: metadata in groups, counts told directly
   if (seed % 5 == 4 && c.ranks <= 2) c.sms = pick(48, 60);  // expand: copies follow the sources
-  if (seed % 5 == 3 && ranks == 2) {                        // on GPUs of their own: own rows move apart
+  if (seed % 5 == 3 && ranks == 2) {                        // on GPUs of their own: blocks share tokens
     c.sms = pick(14, 26);
     c.max_tokens = 64 * c.sms + pick(0, 400);
     c.expand = c.zero_padding = false;
