@@ -34,7 +34,8 @@ struct SmFeed {
   std::vector<std::string> phases;
   Sourced<double> share{.value = 1, .source = ""};
   Sourced<double> half_sms{};  // with so many SMs the rate is half of what very many reach
-  /// Part of the SM time of the phase's own rows that adds to the time of the link, in plans with phase `copy`.
+  /// Part of the SM time of the phase's own rows that adds to the time of the link, in plans with phase
+  /// `copy`.
   Sourced<double> own_rows{};
 };
 

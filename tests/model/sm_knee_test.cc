@@ -64,8 +64,8 @@ TwoGpus two_gpus() {
 }
 
 /// The sweeps have points at 4, 8, 12, 16, 24 ... SMs. Predicted within 2 SMs: where large sweeps come within
-/// 5 % of their best time and those of 128 tokens, whose times scatter by as much, within 20 %; and where branch
-/// and plateau of large ones meet. docs/validation.md has the figures.
+/// 5 % of their best time and those of 128 tokens, whose times scatter by as much, within 20 %; and where
+/// branch and plateau of large ones meet. docs/validation.md has the figures.
 TEST(SmKnee, OfTheSweepsOnTwoGpusIsPredictedWithinTwoSms) {
   const TwoGpus all = two_gpus();
   const std::vector<SmSweep> sweeps = sm_sweeps(all.experiments, all.points);
