@@ -43,7 +43,7 @@ struct DispatchOptions {
   bool zero_padding = false;   // of alignment gaps; needs expand
   bool column_scales = false;  // received scales column-major
   int32_t alignment = 1;
-  int32_t num_sms = 0;     // of each rank; 0 = by model_sms(), or the device's that its own ranks share
+  int32_t num_sms = 0;     // of each rank; 0 = the device's, shared by the own ranks
   bool host_sync = false;  // wait for the counts on the host and return them; cannot be captured
   bool counted = false;    // fill counters(): ledger, stamps, wait times
 };

@@ -142,11 +142,8 @@ Handle Buffer::State::take_handle(const DispatchInput& in, const DispatchOptions
 }
 
 int32_t Buffer::State::sms_of(int32_t asked, int32_t ranks_in_launch) const {
+  const int32_t sms = asked != 0 ? asked : std::max(1, device_sms / own_ranks);
   const int32_t most = std::min(device_sms / ranks_in_launch, kernels::kMaxBlocks);
-  const bool has_links = own_ranks < limits.ranks;
-  const int32_t sms = asked != 0  ? asked
-                      : has_links ? std::min(model_sms(limits, device_sms), most)
-                                  : std::max(1, device_sms / own_ranks);
   if (sms < 1 || sms > most)
     fail_usage("rank {}: num_sms is {} for each of {} ranks of this device; allowed: 1..{}", rank, sms,
                ranks_in_launch, most);

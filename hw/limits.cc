@@ -6,7 +6,6 @@
 
 #include "model/error.h"
 #include "model/layout.h"
-#include "model/sm_model.h"
 
 namespace plumb::hw {
 namespace {
@@ -17,7 +16,7 @@ constexpr int64_t kMaxRows = INT32_MAX;
 struct Problems {
   std::string text;
 
-  void require(bool holds, std::string_view field, auto found, std::string_view allowed) {
+  void require(bool holds, std::string_view field, int64_t found, std::string_view allowed) {
     if (!holds) text += fmt::format("\n  {} is {}; allowed: {}", field, found, allowed);
   }
 };
@@ -42,8 +41,6 @@ void validate(const BufferLimits& l) {
   p.require(l.max_rows >= 0, "max_rows", l.max_rows, ">= 0");
   p.require(l.num_handles >= 1, "num_handles", l.num_handles, ">= 1");
   p.require(l.timeout_ns > 0, "timeout_ns", l.timeout_ns, "> 0");
-  p.require(l.link_gbs > 0, "link_gbs", l.link_gbs, "> 0");
-  p.require(l.sm_gbs > 0, "sm_gbs", l.sm_gbs, "> 0");
   if (p.text.empty()) {
     p.require(copies_capacity(l) <= kMaxRows, "received copies", copies_capacity(l),
               "below 2^31; set max_copies");
@@ -56,7 +53,7 @@ void check_agreement(std::span<const BufferLimits> by_rank) {
   const BufferLimits& first = by_rank.front();
   for (size_t r = 1; r < by_rank.size(); ++r) {
     const BufferLimits& other = by_rank[r];
-    const auto same = [&](std::string_view field, auto expected, auto found) {
+    const auto same = [&](std::string_view field, int64_t expected, int64_t found) {
       if (expected != found)
         fail_usage("limits of rank {} differ from rank 0: {} is {}; allowed: {}", r, field, found, expected);
     };
@@ -70,8 +67,6 @@ void check_agreement(std::span<const BufferLimits> by_rank) {
     same("expand", first.expand, other.expand);
     same("max_copies", first.max_copies, other.max_copies);
     same("max_rows", first.max_rows, other.max_rows);
-    same("link_gbs", first.link_gbs, other.link_gbs);
-    same("sm_gbs", first.sm_gbs, other.sm_gbs);
   }
 }
 
@@ -87,23 +82,6 @@ int64_t rows_capacity(const BufferLimits& l) {
 }
 
 int64_t scale_column_packs(const BufferLimits& l) { return round_up(rows_capacity(l), 4); }
-
-int32_t model_sms(const BufferLimits& l, int32_t device_sms) {
-  const Grouping grouping{.ranks = l.ranks, .scaleup = l.ranks};
-  const Shape shape = uniform_shape(l.ranks, l.experts, l.topk, l.max_tokens, l.hidden);
-  const SmWork work{.program = {.mode = Mode::direct, .placement = RowPlacement::direct},
-                    .grouping = grouping,
-                    .copies = expected_copies(shape, RoutingSpec{}, grouping),
-                    .tokens = l.max_tokens,
-                    .record = {2.0 * l.hidden},
-                    .output_row = {}};
-  const BytesPerSecond sm = gigabytes_per_second(l.sm_gbs);
-  return corrected_sms(work, {.nvlink = gigabytes_per_second(l.link_gbs),
-                              .sm_read = sm,
-                              .sm_write = sm,
-                              .device_sms = device_sms})
-      .num_sms;
-}
 
 kernels::WindowMap window_map(const BufferLimits& l) {
   kernels::WindowMap map;

@@ -21,10 +21,6 @@ struct BufferLimits {
   int64_t max_rows = 0;     // rows of the tensor; 0 = worst case
   int32_t num_handles = 4;  // dispatches whose handles live at the same time
   int64_t timeout_ns = 10'000'000'000;
-  /// Rates that choose the SMs of calls with num_sms 0 (model_sms): of a rank's links, one way, and of one
-  /// SM. Source: our kernels on H200, topologies/costs/plumb_nvlink.yaml.
-  double link_gbs = 364;
-  double sm_gbs = 50.7;
 };
 
 /// Throws Error(usage) naming every field out of range with found and allowed values.
@@ -37,10 +33,6 @@ int64_t copies_capacity(const BufferLimits& limits);
 int64_t rows_capacity(const BufferLimits& limits);
 /// Packs between two columns of column-major scales: the rows rounded up to 4 (16 bytes).
 int64_t scale_column_packs(const BufferLimits& limits);
-
-/// SMs of a rank whose peers are on GPUs of their own: as many as keep up with its links by our model
-/// (corrected_sms), for a dispatch of uniform routing; at most `device_sms`. Two ranks, top-8: 15.
-int32_t model_sms(const BufferLimits& limits, int32_t device_sms);
 
 /// Places of all areas, each at a multiple of 256 bytes; the synchronisation words come first.
 kernels::WindowMap window_map(const BufferLimits& limits);

@@ -49,21 +49,6 @@ void expect_text(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << "found: " << message << "\nwanted: " << part;
 }
 
-TEST(BufferLimits, ChooseSmsThatKeepUpWithTheLinks) {
-  // All t rows of a token pass the SMs, t (R - 1) / R of them the link. Two ranks: 2 x 364 / 50.7 = 14.4 SMs
-  // for the same time, 14.1 with the 2 % that the model allows; eight: 8 / 7 x 364 / 50.7 = 8.2, 8.05.
-  BufferLimits limits{.ranks = 2, .experts = 256, .topk = 8, .max_tokens = 8192, .hidden = 7168};
-  EXPECT_EQ(model_sms(limits, 132), 15);
-  limits.sm_gbs = 101.4;
-  EXPECT_EQ(model_sms(limits, 132), 8);
-  limits.sm_gbs = 50.7;
-  EXPECT_EQ(model_sms(limits, 10), 10);  // they do not keep up
-  limits.ranks = 8;
-  EXPECT_EQ(model_sms(limits, 132), 9);
-  limits.link_gbs = 0;
-  expect_text(message_of([&] { validate(limits); }), "link_gbs is 0; allowed: > 0");
-}
-
 TEST(GpuBuffer, LimitsOutOfRangeAreNamedTogether) {
   PLUMB_NEED_DEVICE();
   const auto world = make_local_world(2);
