@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include <fmt/format.h>
-
 #include "model/error.h"
 
 namespace plumb {

@@ -8,7 +8,6 @@
 #include "model/error.h"
 #include "model/plans/builders.h"
 #include "model/random.h"
-#include "model/schedule.h"
 
 namespace plumb {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -78,6 +79,19 @@ TEST(SmKnee, OfTheSweepsOnTwoGpusIsPredictedWithinTwoSms) {
     if (!s.label.starts_with("expand") && !s.label.ends_with(" 128 tokens")) {
       EXPECT_NEAR(bend_of(s.predicted).sms, bend_of(s.measured).sms, 2) << s.label;
     }
+  }
+}
+
+TEST(SmKnee, TheChosenSmsOfLargeCallsOnTwoGpusAreTheKnee) {
+  // num_sms 0 with the fitted rates: what every row costs the SMs equals what half of them cost the link.
+  const TwoGpus all = two_gpus();
+  for (const SmSweep& s : sm_sweeps(all.experiments, all.points)) {
+    if (s.label.starts_with("expand") || s.label.ends_with(" 128 tokens")) continue;
+    Experiment e = *std::ranges::find_if(all.experiments,
+                                         [&](const Experiment& x) { return x.label.starts_with(s.label); });
+    e.program.num_sms = 0;
+    const double off = s.label.starts_with("combine") ? 3 : 1;  // its SMs are a little faster
+    EXPECT_NEAR(resolved_program(e, make_routing(e)).num_sms, knee_of(s.measured, 0.05), off) << s.label;
   }
 }
 
