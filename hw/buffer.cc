@@ -18,12 +18,14 @@ void refuse_capture(cudaStream_t stream) {
         "dispatch: host_sync cannot be captured into a graph; leave it off and use the counts on the device");
 }
 
-/// Parts of a row, so that every warp of the launch has two when tokens are few.
-int32_t parts_of(int32_t tokens, int32_t row_bytes, int32_t sms) {
+/// Parts of a row, so that every warp of the launch has two when tokens are few; at least two where warps
+/// draw what they sum.
+int32_t parts_of(const kernels::CombineParams& p, int32_t sms) {
   constexpr int32_t kWarps = 16;       // of a block of combine
   constexpr int32_t kMinBytes = 1792;  // half of a chunk of its rings
-  const int64_t wanted = tokens == 0 ? 1 : ceil_div(int64_t{2} * sms * kWarps, tokens);
-  return static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, ceil_div(row_bytes, kMinBytes)));
+  const int64_t fewest = kernels::may_push(p, sms) ? 2 : 1;
+  const int64_t wanted = p.tokens == 0 ? 1 : ceil_div(int64_t{2} * sms * kWarps, p.tokens);
+  return static_cast<int32_t>(std::clamp<int64_t>(wanted, fewest, ceil_div(p.row_bytes, kMinBytes)));
 }
 
 void require_batch(size_t buffers, size_t inputs) {
@@ -56,7 +58,7 @@ std::vector<Buffer> make_buffers(World& world, std::span<const BufferLimits> own
   validate(all.front());
   if (all.front().ranks != world.ranks())
     fail_usage("limits say {} ranks; allowed: {}, those of the world", all.front().ranks, world.ranks());
-  const kernels::WindowMap map = window_map(all.front());
+  const kernels::WindowMap map = window_map(all.front(), std::ssize(ranks) < world.ranks());
   const std::shared_ptr<Windows> windows = world.make_windows(map.bytes, sync_bytes(map));
   const uint64_t group = world.next_group();
   std::vector<Buffer> buffers;
@@ -98,7 +100,7 @@ void combine_together(std::span<Buffer> buffers, std::span<const CombineInput> i
   const int32_t sms = buffers[0].live().sms_of(options.num_sms, static_cast<int32_t>(buffers.size()));
   for (size_t i = 0; i < buffers.size(); ++i) {
     params.push_back(buffers[i].live().combine_params(inputs[i], options));
-    params.back().parts = parts_of(params.back().tokens, params.back().row_bytes, sms);
+    params.back().parts = parts_of(params.back(), sms);
   }
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].live().stage_combine(inputs[i], sms, stream);
   check(kernels::launch_combine(params, {.sms = sms, .counted = options.counted, .stream = stream}),

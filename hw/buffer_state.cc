@@ -44,6 +44,7 @@ kernels::HandleMemory carve(const BufferLimits& l, Carver& from) {
   out.ids = from.take<int32_t>(selections);
   out.slots = from.take<int32_t>(selections);
   out.slot_begin = from.take<int32_t>(l.ranks);
+  out.sent = from.take<int32_t>(l.ranks);
   if (l.expand) {
     out.rows = from.take<int32_t>(selections);
     out.row_begin = from.take<int32_t>(l.experts);
@@ -73,7 +74,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
       own_ranks(own_ranks_in),
       device_sms(attribute(cudaDevAttrMultiProcessorCount)),
       shared_bytes(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kStaticShared),
-      map(window_map(limits)),
+      map(window_map(limits, own_ranks < limits.ranks)),
       windows(std::move(windows_in)),
       rank_state(device_memory(sizeof(kernels::RankState))),
       counters(device_memory(sizeof(kernels::Counters))),
@@ -260,6 +261,7 @@ kernels::CombineParams Buffer::State::combine_params(const CombineInput& in, con
   p.record_bytes = token_layout({p.row_bytes, 0, limits.topk, false}).record_bytes;
   p.expand = slot.expand;
   p.multiple_reduction = options.multiple_reduction;
+  p.has_far_peers = own_ranks < limits.ranks;
   return p;
 }
 

@@ -6,6 +6,7 @@
 
 #include "model/error.h"
 #include "model/layout.h"
+#include "model/token_pools.h"
 
 namespace plumb::hw {
 namespace {
@@ -83,7 +84,7 @@ int64_t rows_capacity(const BufferLimits& l) {
 
 int64_t scale_column_packs(const BufferLimits& l) { return round_up(rows_capacity(l), 4); }
 
-kernels::WindowMap window_map(const BufferLimits& l) {
+kernels::WindowMap window_map(const BufferLimits& l, bool has_far_peers) {
   kernels::WindowMap map;
   int64_t next = 0;
   const auto area = [&](int64_t bytes) {
@@ -105,6 +106,8 @@ kernels::WindowMap window_map(const BufferLimits& l) {
   map.dispatch_calls = area(2 * ranks * kSignalBytes);
   map.combine_calls = area(2 * ranks * kSignalBytes);
   map.landed = area(l.expand ? copies * kSignalBytes : 0);
+  const int64_t returned = has_far_peers && l.ranks == 2 ? most_pushed_rows(l.max_tokens) : 0;
+  map.home = area(returned * kSignalBytes);
   map.x = area(rows * bf16_row);
   map.scales = area(scale_column_packs(l) * l.scale_packs * 4);
   map.ids = area(copies * l.topk * 4);
@@ -114,6 +117,7 @@ kernels::WindowMap window_map(const BufferLimits& l) {
   map.expert_out = area(rows * bf16_row);
   map.expert_weights = area(std::max(copies * l.topk, rows) * 4);
   map.partial = area(l.expand ? copies * bf16_row : 0);
+  map.returned = area(returned * bf16_row);
   map.bytes = next;
   return map;
 }

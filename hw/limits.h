@@ -35,7 +35,8 @@ int64_t rows_capacity(const BufferLimits& limits);
 int64_t scale_column_packs(const BufferLimits& limits);
 
 /// Places of all areas, each at a multiple of 256 bytes; the synchronisation words come first.
-kernels::WindowMap window_map(const BufferLimits& limits);
+/// `has_far_peers`: some ranks are on other GPUs.
+kernels::WindowMap window_map(const BufferLimits& limits, bool has_far_peers);
 /// Bytes from the start of the window that must be zero before the first call.
 int64_t sync_bytes(const kernels::WindowMap& map);
 

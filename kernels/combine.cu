@@ -1,5 +1,6 @@
 // Combine inside one scale-up domain: each source reads the rows of its tokens from the peers' windows and
-// sums them in registers, so there is no receive area and no pass after it.
+// sums them in registers, so there is no pass after it. In large calls of two ranks most rows are not read:
+// the peer pushes them (push_rows.cuh).
 //
 // Phases:
 //   local     expand with multiple reduction only: a rank sums its rows of one token into one bf16 row
@@ -7,18 +8,20 @@
 //   the
 //             handle's dispatch, so that a peer with another handle is named
 //   up+reduce one warp per (token, part of the row): bulk loads of the rows, chunk by chunk, through a ring
-//   of the
-//             warp; fp32 sum of biases, then rows in ascending top-k position of their last member, one
-//             rounding
+//   of
+//             the warp; fp32 sum of biases, then rows in ascending top-k position of their last member, one
+//             rounding. Dealt out, or drawn when rows are pushed
 //   flush     every block signals every peer that it has read its rows; the first one waits for all blocks
-// Warps: all sum. Shared memory: rings (row_sums.cuh), first slots and rows of this source.
+// Warps: all sum; of blocks that push, some push and one tells first. Shared memory: rings (row_sums.cuh),
+// first slots and rows of this source.
 // Must match on all ranks: what call_options.h names.
 // Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk
 // loads through rings, so that what is in flight does not depend on the number of rows. 3 handle loaded
 // before peers are awaited, a signal per block (version 2: 15.9 us for 128 tokens over NVLink, now 14.7).
+// 4 two rows summed without accumulators; rows pushed.
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
-#include "kernels/row_sums.cuh"
+#include "kernels/push_rows.cuh"
 #include "model/schedule.h"
 
 namespace plumb::kernels {
@@ -46,8 +49,11 @@ __device__ void sum_locally(const CombineParams& p, Ring& ring) {
   const int32_t lane = lane_index();
   int64_t rows_read = 0;
   int64_t rows_written = 0;
-  const Items items{grid_warp(), grid_warps(), p.handle.counts[kNumCopies]};
-  const auto make = [&](int64_t copy) {
+  int64_t copy = grid_warp() - grid_warps();
+  const int64_t end = p.handle.counts[kNumCopies];
+  sum_items(ring, Biases{}, [&] {
+    copy += grid_warps();
+    if (copy >= end) return Item{};
     const int32_t row = lane < c.topk ? p.handle.links[copy * c.topk + lane] : kNone;
     const uint32_t rows = __ballot_sync(kAllLanes, row >= 0);
     rows_read += __popc(rows);
@@ -58,9 +64,7 @@ __device__ void sum_locally(const CombineParams& p, Ring& ring) {
                 0,
                 p.row_bytes,
                 __popc(rows)};
-  };
-  sum_items(
-      ring, Biases{}, items, [&] { return make(items.first); }, make);
+  });
   if constexpr (kCounted)
     if (lane == 0) count(c, Step::combine_local, c.rank, rows_written, rows_read * p.record_bytes);
 }
@@ -88,10 +92,10 @@ __device__ __forceinline__ Chosen load_chosen(const CombineParams& p, int64_t it
   return out;
 }
 
-/// One part of one token; the first part also carries its weights home.
+/// One part of one token; the first part also carries its weights home. `inbound`: Pushes::inbound.
 template <bool kCounted>
 __device__ __forceinline__ Item token_item(const CombineParams& p, const CombineShared& s, int64_t item,
-                                           const Chosen& chosen) {
+                                           const Chosen& chosen, int32_t inbound = 0) {
   const Context& c = p.context;
   const int32_t lane = lane_index();
   const int32_t token = static_cast<int32_t>(item) / p.parts;
@@ -106,10 +110,13 @@ __device__ __forceinline__ Item token_item(const CombineParams& p, const Combine
   const bool has_row = rank >= 0 && (takes_all || lane == 31 - __clz(static_cast<int32_t>(same_rank)));
   const char* address = nullptr;
   if (rank >= 0) {
+    const bool is_home = rank != c.rank && slot < inbound;
+    const int64_t home_slot = slot;
     slot += s.slot_begin[rank];
     if (p.expand) row += s.row_begin[id];
     const int64_t area = p.expand && p.multiple_reduction ? c.map.partial : c.map.expert_out;
-    address = c.peers[rank] + area + (takes_all ? row : slot) * p.row_bytes;
+    address = is_home ? c.peers[c.rank] + c.map.returned + home_slot * p.row_bytes
+                      : c.peers[rank] + area + (takes_all ? row : slot) * p.row_bytes;
   }
   const uint32_t rows = __ballot_sync(kAllLanes, has_row);
   const int32_t biases = (p.bias[0] != nullptr ? 1 : 0) + (p.bias[1] != nullptr ? 1 : 0);
@@ -134,7 +141,7 @@ __device__ __forceinline__ Item token_item(const CombineParams& p, const Combine
           biases + __popc(rows)};
 }
 
-/// The handle's first slots and rows, needed by sum_tokens(); loaded while the peers are awaited.
+/// The handle's first slots and rows, needed by token_item(); loaded while the peers are awaited.
 __device__ __forceinline__ void load_begins(const CombineParams& p, const CombineShared& s) {
   const Context& c = p.context;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
@@ -144,15 +151,95 @@ __device__ __forceinline__ void load_begins(const CombineParams& p, const Combin
     s.row_begin[i] = p.handle.row_begin[i];
 }
 
+__device__ __forceinline__ Biases biases_of(const CombineParams& p) {
+  return {static_cast<const char*>(p.bias[0]), static_cast<const char*>(p.bias[1])};
+}
+
 /// `first`: of the warp's first item. Requires load_begins() and a barrier of the block.
 template <bool kCounted>
-__device__ void sum_tokens(const CombineParams& p, const CombineShared& s, Ring& ring, const Items& items,
-                           const Chosen& first) {
+__device__ void sum_tokens(const CombineParams& p, const CombineShared& s, Ring& ring, const Chosen& first) {
   ptx::fence_async_proxy();  // rows of peers, acquired on entry, are read by bulk loads
-  const Biases biases{static_cast<const char*>(p.bias[0]), static_cast<const char*>(p.bias[1])};
-  sum_items(
-      ring, biases, items, [&] { return token_item<kCounted>(p, s, items.first, first); },
-      [&](int64_t item) { return token_item<kCounted>(p, s, item, load_chosen(p, item)); });
+  const int64_t end = int64_t{p.tokens} * p.parts;
+  int64_t item = grid_warp();
+  Chosen chosen = first;
+  sum_items(ring, biases_of(p), [&] {
+    if (item >= end) return Item{};
+    if (item >= grid_warps()) chosen = load_chosen(p, item);
+    const Item out = token_item<kCounted>(p, s, item, chosen);
+    item += grid_warps();
+    return out;
+  });
+}
+
+/// Items that warps draw in the order of tokens: sums follow the rows that come home, and rows to be read
+/// come last. Number and selections of an item are on their way before it is needed.
+template <bool kCounted>
+class ItemDraw {
+ public:
+  __device__ ItemDraw(const CombineParams& p, const CombineShared& s, const Call& call, int32_t inbound)
+      : p_(p), s_(s), call_(call), inbound_(inbound) {
+    ask();
+    look_ahead();
+  }
+
+  /// Empty when there are no more, or a wait was given up.
+  __device__ __forceinline__ Item next() {
+    if (item_ == kNone) return {};
+    const int32_t item = item_;
+    const Chosen chosen = chosen_;
+    look_ahead();
+    return await(chosen) ? token_item<kCounted>(p_, s_, item, chosen, inbound_) : Item{};
+  }
+
+ private:
+  __device__ __forceinline__ void ask() {
+    if (lane_index() == 0) asked_ = static_cast<int32_t>(atomicAdd(&p_.context.state->sums_drawn, 1u));
+  }
+  __device__ __forceinline__ void look_ahead() {
+    item_ = __shfl_sync(kAllLanes, asked_, 0);
+    if (item_ < p_.tokens * static_cast<int32_t>(p_.parts)) {
+      ask();
+      chosen_ = load_chosen(p_, item_);
+    } else {
+      item_ = kNone;
+    }
+  }
+  /// Until the token's row is there, if it comes home. Matching side: tell_rows().
+  __device__ __forceinline__ bool await(const Chosen& chosen) const {
+    const Context& c = p_.context;
+    const bool is_far = chosen.id >= 0 && chosen.id / c.local_experts != c.rank;
+    const uint32_t far = __ballot_sync(kAllLanes, is_far);
+    if (far == 0) return true;
+    const int32_t slot = __shfl_sync(kAllLanes, chosen.slot, __ffs(static_cast<int32_t>(far)) - 1);
+    if (slot >= inbound_) return true;
+    const Awaited what{Step::combine_up, peer_of_two(c), call_.number, call_.options};
+    const uint64_t* word = at_peer<uint64_t>(c, c.rank, c.map.home) + slot;
+    const uint64_t seen =
+        wait_until<false>(c, what, word, [&](uint64_t found) { return found == call_.signature(); });
+    ptx::fence_async_proxy();  // the row is read by bulk loads
+    return __all_sync(kAllLanes, seen != 0);
+  }
+
+  const CombineParams& p_;
+  const CombineShared& s_;
+  const Call& call_;
+  int32_t inbound_;
+  int32_t asked_ = 0;  // lane 0: number of the item after the next one
+  int32_t item_ = kNone;
+  Chosen chosen_;
+};
+
+/// Pushes and sums of a call in which rows go home by stores.
+template <bool kCounted>
+__device__ void push_and_sum(const CombineParams& p, const CombineShared& s, char* memory, Ring& ring,
+                             const Call& call, const Pushes& pushes) {
+  ptx::fence_async_proxy();  // as in sum_tokens()
+  if (is_push_block()) {
+    push_rows(p, ring, memory, call, pushes.outbound);
+    ptx::fence_async_proxy();  // the board becomes a ring
+  }
+  ItemDraw<kCounted> draw(p, s, call, pushes.inbound);
+  sum_items(ring, biases_of(p), [&] { return draw.next(); });
 }
 
 /// `number`: of the handle's dispatch. The signal to the peers, after the local sums of all blocks, and the
@@ -170,7 +257,7 @@ __device__ bool enter_combine(const CombineParams& p, const Call& call, uint32_t
   return enter<kCounted>(c, Step::combine_enter, c.map.combine_ready, call, number, false);
 }
 
-template <class Policy, int32_t kCapacity>
+template <class Policy, int32_t kCapacity, bool kMayPush = false>
 __global__ void __launch_bounds__(Policy::config.threads, 1)
     combine(const __grid_constant__ Batch<CombineParams, kCapacity> batch) {
   constexpr bool kCounted = Policy::config.counted;
@@ -185,9 +272,10 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   const Call call(c.state->combines + 1, p.options);
   if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::combine_enter, call, c.peers);
   const auto number = static_cast<uint32_t>(p.handle.counts[kDispatchNumber]);
-  const Items items{grid_warp(), grid_warps(), int64_t{p.tokens} * p.parts};
   Chosen first;
-  if (items.first < items.end) first = load_chosen(p, items.first);
+  if (grid_warp() < int64_t{p.tokens} * p.parts) first = load_chosen(p, grid_warp());
+  Pushes pushes;
+  if constexpr (kMayPush) pushes = pushes_of(p);
   load_begins(p, s);
 
   if (p.expand && p.multiple_reduction) {
@@ -195,13 +283,19 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     sum_locally<kCounted>(p, ring);
     if constexpr (kCounted) stamp_end(c, Step::combine_local);
   }
+  if (kMayPush && is_last_warp()) clear(board_in(memory));
   if constexpr (kCounted) stamp_begin(c, Step::combine_enter);
   const bool may_read = enter_combine<kCounted>(p, call, number);
   if constexpr (kCounted) {
     stamp_end(c, Step::combine_enter);
     stamp_begin(c, Step::combine_reduce);
   }
-  if (may_read) sum_tokens<kCounted>(p, s, ring, items, first);
+  if (may_read) {
+    if (kMayPush && pushes.any())
+      push_and_sum<kCounted>(p, s, memory, ring, call, pushes);
+    else
+      sum_tokens<kCounted>(p, s, ring, first);
+  }
   if constexpr (kCounted) {
     __syncthreads();
     stamp_end(c, Step::combine_reduce);
@@ -210,25 +304,34 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   if (blockIdx.x != 0) return;
   await_blocks<kCounted>(c, Step::combine_flush, c.map.combine_done, call,
                          reinterpret_cast<uint64_t*>(memory));
-  if (threadIdx.x == 0) c.state->combines = call.number;  // all blocks of the rank have read it
+  if (threadIdx.x == 0) {  // all blocks of the rank are done with these
+    c.state->combines = call.number;
+    c.state->pushes_drawn = c.state->sums_drawn = 0;
+  }
   if constexpr (kCounted) stamp_end(c, Step::combine_flush);
 }
 
-template <int32_t kCapacity>
+template <int32_t kCapacity, bool kMayPush = false>
 cudaError_t launch_capacity(std::span<const CombineParams> ranks, const Launch& launch,
                             int64_t shared_bytes) {
-  return launch_policy(launch.counted ? combine<Counted<kCombineThreads>, kCapacity>
-                                      : combine<Fast<kCombineThreads>, kCapacity>,
+  return launch_policy(launch.counted ? combine<Counted<kCombineThreads>, kCapacity, kMayPush>
+                                      : combine<Fast<kCombineThreads>, kCapacity, kMayPush>,
                        ranks, launch, kCombineThreads, shared_bytes);
 }
 
 }  // namespace
 
+bool may_push(const CombineParams& p, int32_t sms) {
+  const bool is_one_row = !p.expand || p.multiple_reduction;
+  return p.has_far_peers && p.context.ranks == 2 && is_one_row && pushed_rows(p.context.max_tokens, sms) > 0;
+}
+
 cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& launch) {
   const Context& c = ranks.front().context;
   const int64_t shared_bytes = kRingBytes + 4 * (int64_t{c.ranks} + (ranks.front().expand ? c.experts : 0));
-  return ranks.size() == 1 ? launch_capacity<1>(ranks, launch, shared_bytes)
-                           : launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
+  if (ranks.size() != 1) return launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
+  return may_push(ranks.front(), launch.sms) ? launch_capacity<1, true>(ranks, launch, shared_bytes)
+                                             : launch_capacity<1>(ranks, launch, shared_bytes);
 }
 
 cudaError_t load_combine() {

@@ -132,8 +132,7 @@ class RowSource {
         return {};
     }
     for (;;) {
-      int32_t i = lane_index() == 0 ? static_cast<int32_t>(atomicAdd(&state->drawn[is_own_], 1u)) : 0;
-      i = __shfl_sync(kAllLanes, i, 0);
+      const int32_t i = kernels::draw(&state->drawn[is_own_]);
       if (i < pools_.size(is_own_)) return {pools_.token(is_own_, i), kind(), true};
       if (pools_.own_blocks == 0 || is_second_) return {};
       is_second_ = true;

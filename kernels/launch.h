@@ -19,6 +19,9 @@ struct Launch {
 /// of one SM each. All have equal sizes and options; tokens, pointers and rank differ.
 cudaError_t launch_dispatch(std::span<const DispatchParams> ranks, const Launch& launch);
 cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& launch);
+/// Whether ranks may push rows home in such a combine: two ranks on GPUs of their own, one row of a token
+/// from each, and enough SMs and tokens at most. Alike on both.
+bool may_push(const CombineParams& params, int32_t sms);
 cudaError_t launch_barrier(std::span<const BarrierParams> ranks, const Launch& launch);
 
 /// Copies `rows` rows (a device-side number, e.g. a word of HandleMemory::counts) from private memory into

@@ -28,6 +28,7 @@ struct WindowMap {
   int64_t dispatch_calls = 0;  // u64 [2 parities][src]: Call::signature() of the call that the source is in
   int64_t combine_calls = 0;   // the same of combine
   int64_t landed = 0;          // expand: u64 [copies]: dispatch; the copy is in the tensor
+  int64_t home = 0;            // u64 [rows of `returned`]: Call::signature(); the row is there
   int64_t x = 0;               // received rows, row_bytes apart
   int64_t scales = 0;          // u32 packs, row or column major
   int64_t ids = 0;             // plain: int32 [copies][topk], local expert or -1
@@ -37,6 +38,7 @@ struct WindowMap {
   int64_t expert_out = 0;      // bf16 rows that combine sends home
   int64_t expert_weights = 0;  // as `weights`, for the way home
   int64_t partial = 0;         // bf16 rows: sums of a rank's rows of one token
+  int64_t returned = 0;        // bf16 rows that the peer pushes home; two ranks on GPUs of their own
   int64_t bytes = 0;
 };
 
@@ -54,11 +56,13 @@ struct RankState {
   uint64_t dispatches = 0;  // calls completed
   uint64_t combines = 0;
   uint64_t barriers = 0;
-  uint64_t settled = 0;      // warps whose slots the handle has, of a running dispatch that shares tokens
-  uint32_t drawn[2] = {};    // tokens taken from its pools: of rows to others, of own rows
-  uint32_t locals_done = 0;  // blocks done with combine_local
-  int32_t has_fault = 0;     // the fault record is taken
-  int32_t aborted = 0;       // a wait ran out: all waits end at once
+  uint64_t settled = 0;       // warps whose slots the handle has, of a running dispatch that shares tokens
+  uint32_t drawn[2] = {};     // tokens taken from its pools: of rows to others, of own rows
+  uint32_t locals_done = 0;   // blocks done with combine_local
+  uint32_t pushes_drawn = 0;  // rows taken of those that a running combine pushes
+  uint32_t sums_drawn = 0;    // parts of tokens taken by a combine that pushes
+  int32_t has_fault = 0;      // the fault record is taken
+  int32_t aborted = 0;        // a wait ran out: all waits end at once
 };
 
 /// Who we are and how peers are reached.
@@ -89,6 +93,7 @@ struct HandleMemory {
   int32_t* slots = nullptr;       // [T_max][topk] place among the rows to that expert's rank
   int32_t* rows = nullptr;        // expand: [T_max][topk] place among the rows to that expert
   int32_t* slot_begin = nullptr;  // [ranks] first slot of this source at each rank
+  int32_t* sent = nullptr;        // [ranks] copies of this source at each rank
   int32_t* row_begin = nullptr;   // expand: [experts] first row of this source in each group
   int32_t* links = nullptr;       // expand: [copies][topk] of the received copies
   int64_t* counts = nullptr;      // see CountWords; [kFirstCount + ranks + 3 * local experts]
@@ -144,6 +149,7 @@ struct CombineParams {
   int64_t record_bytes = 0;  // of the ledger
   bool expand = false;
   bool multiple_reduction = true;
+  bool has_far_peers = false;  // on other GPUs
 };
 
 struct BarrierParams {

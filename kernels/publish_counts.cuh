@@ -68,6 +68,8 @@ static __device__ void publish_counts(const auto& p, const DispatchShared& s, co
     if (src < c.ranks) {
       put(kFirstCount + src, sum);
       p.handle.slot_begin[src] = s.base[src];
+      p.handle.sent[src] = static_cast<int32_t>(wait_count(
+          c, count_words(c, c.rank, call, c.rank) + src * words_per_rank, Step::counts, c.rank, call));
     }
     copies = __shfl_sync(kAllLanes, sum, 31);
   }

@@ -73,13 +73,15 @@ struct Ring {
     }
     ++issued;
   }
-  __device__ __forceinline__ const char* wait() const {
-    const uint32_t stage = consumed % kRingStages;
-    wait_load(&barriers[stage], consumed / kRingStages % 2);
+  /// For the next chunk but `ahead`.
+  __device__ __forceinline__ const char* wait(uint32_t ahead = 0) const {
+    const uint32_t chunk = consumed + ahead;
+    const uint32_t stage = chunk % kRingStages;
+    wait_load(&barriers[stage], chunk / kRingStages % 2);
     return stages + stage * kChunkBytes;
   }
-  __device__ __forceinline__ void release() {
-    ++consumed;
+  __device__ __forceinline__ void release(uint32_t chunks = 1) {
+    consumed += chunks;
     __syncwarp();
   }
 };
@@ -119,22 +121,27 @@ struct Sum {
   float value[8] = {};
 };
 
+__device__ __forceinline__ float low_half(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_half(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
 __device__ __forceinline__ void add(Sum& sum, const uint4& v) {
   const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
   for (int32_t i = 0; i < 4; ++i) {
-    sum.value[2 * i] += __uint_as_float(words[i] << 16);
-    sum.value[2 * i + 1] += __uint_as_float(words[i] & 0xffff0000u);
+    sum.value[2 * i] += low_half(words[i]);
+    sum.value[2 * i + 1] += high_half(words[i]);
   }
+}
+
+__device__ __forceinline__ uint32_t rounded_pair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
 __device__ __forceinline__ uint4 rounded(const Sum& sum) {
   uint32_t words[4];
 #pragma unroll
-  for (int32_t i = 0; i < 4; ++i) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(sum.value[2 * i], sum.value[2 * i + 1]);
-    words[i] = *reinterpret_cast<const uint32_t*>(&pair);
-  }
+  for (int32_t i = 0; i < 4; ++i) words[i] = rounded_pair(sum.value[2 * i], sum.value[2 * i + 1]);
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
@@ -159,30 +166,50 @@ __device__ __forceinline__ void sum_chunk(Ring& ring, IssueCursor& cursor, const
       ptx::store_once(now.out + at + lane_byte + i * kPieceBytes, rounded(sum[i]));
 }
 
-/// Items first, first + step, ... below `end`.
-struct Items {
-  int64_t first = 0;
-  int64_t step = 1;
-  int64_t end = 0;
-};
+/// As if added to zero: two negative zeros make a positive one.
+__device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 sum = __floats2bfloat162_rn(low_half(a) + low_half(b), high_half(a) + high_half(b));
+  const __nv_bfloat162 positive = __hadd2_rn(sum, __floats2bfloat162_rn(0.0f, 0.0f));
+  return *reinterpret_cast<const uint32_t*>(&positive);
+}
 
-/// Sums the items. `make(index)` yields an item, called by the whole warp one item ahead of the sums;
-/// `make_first` yields the first one. An item without rows yields zeros.
-template <class MakeFirst, class MakeItem>
-__device__ __forceinline__ void sum_items(Ring& ring, const Biases& biases, const Items& items,
-                                          MakeFirst make_first, MakeItem make) {
-  const auto [first, step, end] = items;
-  if (first >= end) return;
-  Item now = make_first();
+/// The same of two rows, without accumulators.
+__device__ __forceinline__ void sum_two(Ring& ring, IssueCursor& cursor, const Biases& biases,
+                                        const Item& now, const Item& next, int32_t at) {
+  cursor.fill(ring, biases, now, next);
+  const int32_t lane_byte = lane_index() * 16;
+  const char* first = ring.wait() + lane_byte;
+  const char* second = ring.wait(1) + lane_byte;
+  const int32_t left = now.end - at - lane_byte;
+  char* out = now.out + at + lane_byte;
+#pragma unroll
+  for (int32_t i = 0; i < kChunkPieces; ++i)
+    if (i * kPieceBytes < left) {
+      const uint4 a = *reinterpret_cast<const uint4*>(first + i * kPieceBytes);
+      const uint4 b = *reinterpret_cast<const uint4*>(second + i * kPieceBytes);
+      ptx::store_once(out + i * kPieceBytes, make_uint4(add_pairs(a.x, b.x), add_pairs(a.y, b.y),
+                                                        add_pairs(a.z, b.z), add_pairs(a.w, b.w)));
+    }
+  ring.release(2);
+}
+
+/// Sums the items that `next()` yields, called by the whole warp one item ahead of the sums, until one has no
+/// `out`. An item without rows yields zeros.
+template <class NextItem>
+__device__ __forceinline__ void sum_items(Ring& ring, const Biases& biases, NextItem next_item) {
+  Item now = next_item();
   IssueCursor cursor{0, now.begin, 0};
-  for (int64_t index = first; index < end; index += step) {
+  while (now.out != nullptr) {
     cursor.fill(ring, biases, now, Item{});
     if (cursor.item > 1) cursor.item = 1;
-    const Item next = index + step < end ? make(index + step) : Item{};
+    const Item next = next_item();
     if (cursor.item == 1) cursor.at = next.begin;
 #pragma unroll 1
     for (int32_t at = now.begin; at < now.end; at += kChunkBytes)
-      sum_chunk(ring, cursor, biases, now, next, at);
+      if (now.count == 2)
+        sum_two(ring, cursor, biases, now, next, at);
+      else
+        sum_chunk(ring, cursor, biases, now, next, at);
     now = next;
     cursor.shift(next);
   }

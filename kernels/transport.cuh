@@ -25,6 +25,12 @@ __device__ __forceinline__ uint32_t same_lanes(int32_t value, int32_t count) {
   return same;
 }
 
+/// The next of what the warps of a rank share out; all lanes.
+__device__ __forceinline__ int32_t draw(uint32_t* drawn) {
+  const int32_t i = lane_index() == 0 ? static_cast<int32_t>(atomicAdd(drawn, 1u)) : 0;
+  return __shfl_sync(kAllLanes, i, 0);
+}
+
 template <class T>
 __device__ __forceinline__ T* at_peer(const Context& c, int32_t peer, int64_t offset) {
   return reinterpret_cast<T*>(c.peers[peer] + offset);

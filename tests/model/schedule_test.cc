@@ -127,6 +127,15 @@ TEST(Schedule, AQuarterOfTheBlocksMovesOwnRows) {
     EXPECT_EQ(own_blocks_of(blocks), own) << blocks;
 }
 
+TEST(Schedule, SevenEighthsOfManyRowsArePushedHomeByManyBlocks) {
+  EXPECT_EQ(most_pushed_rows(0), 0);
+  EXPECT_EQ(most_pushed_rows(15), 14);
+  EXPECT_EQ(pushed_rows(8192, 64), 7168);
+  EXPECT_EQ(pushed_rows(8192, 47), 0);
+  EXPECT_EQ(pushed_rows(32 * 48, 48), 28 * 48);
+  EXPECT_EQ(pushed_rows(32 * 48 - 1, 48), 0);
+}
+
 TEST(Schedule, ChannelsEqualDeepep) {
   for (const auto& c : golden("channel_partition").at("cases")) {
     const ChannelSplit split{c.at("tokens"), c.at("channels")};
