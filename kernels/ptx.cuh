@@ -85,14 +85,6 @@ __device__ __forceinline__ uint64_t load_acquire_sys(const uint64_t* word) {
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
   return value;
 }
-__device__ __forceinline__ uint32_t load_acquire_cta(const uint32_t* word) {
-  uint32_t value;
-  asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_release_cta(uint32_t* word, uint32_t value) {
-  asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
 __device__ __forceinline__ void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 __device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 /// Returns the value before. Release only: who uses the value to read what others released fences first.
@@ -111,6 +103,26 @@ __device__ __forceinline__ uint32_t add_acq_rel_gpu(uint32_t* word, uint32_t val
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
                : "=r"(before)
                : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
+
+// --- 32-bit words between warps of a block, in shared memory, 9.7.13.5; they return the value before ---
+
+__device__ __forceinline__ uint32_t swap_acquire_cta(uint32_t* shared, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acquire.cta.shared.exch.b32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(shared_address(shared)), "r"(value)
+               : "memory");
+  return before;
+}
+/// Only where the word is `expected`.
+__device__ __forceinline__ uint32_t swap_if_release_cta(uint32_t* shared, uint32_t expected, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.release.cta.shared.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(before)
+               : "r"(shared_address(shared)), "r"(expected), "r"(value)
                : "memory");
   return before;
 }

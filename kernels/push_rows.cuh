@@ -11,7 +11,7 @@
 namespace plumb::kernels {
 
 inline constexpr int32_t kPushWarps = 8;     // of a block that pushes; its last warp tells
-inline constexpr int32_t kBoardRows = 16;    // of a warp, not told yet
+inline constexpr int32_t kBoardRows = 8;     // of a warp
 inline constexpr uint32_t kChunksLater = 3;  // stored when a chunk is held to be complete
 
 /// Rows of a call that go home by stores.
@@ -34,13 +34,12 @@ __device__ __forceinline__ Pushes pushes_of(const CombineParams& p) {
   return {pushed_rows(held, blocks), pushed_rows(p.handle.sent[peer], blocks)};
 }
 
-/// What the warps of a block have pushed and its last warp has not told yet. Shared memory; see clear().
+/// Rows that the warps of a block have pushed and its last warp has not taken yet: row n of a warp, plus one,
+/// is at n % kBoardRows; zero is a free place. Shared memory; see clear().
 struct Board {
-  uint32_t pushed[kPushWarps];  // rows of a warp that are complete; with kNoMore: all that it has
-  uint32_t told[kPushWarps];
-  int32_t rows[kPushWarps][kBoardRows];  // row n of a warp is at n % kBoardRows
+  uint32_t rows[kPushWarps][kBoardRows];
 };
-inline constexpr uint32_t kNoMore = 0x80000000u;
+inline constexpr uint32_t kNoMore = 0xffffffffu;  // in place of a row
 
 /// In the ring of the warp that tells, which loads nothing before it has told all.
 __device__ __forceinline__ Board* board_in(char* memory) {
@@ -50,27 +49,33 @@ __device__ __forceinline__ Board* board_in(char* memory) {
 
 /// The warp that tells; before a barrier of the block.
 __device__ __forceinline__ void clear(Board* board) {
-  if (lane_index() < kPushWarps) board->pushed[lane_index()] = board->told[lane_index()] = 0;
+  for (int32_t i = lane_index(); i < kPushWarps * kBoardRows; i += 32) (&board->rows[0][0])[i] = 0;
 }
 
+/// Puts a row, plus one, or kNoMore into its place once that is free; one lane. Ends: tell_rows() waits for
+/// nobody. Matching side: take().
+__device__ __forceinline__ void put(uint32_t* place, uint32_t value) {
+  while (ptx::swap_if_release_cta(place, 0, value) != 0) {
+  }
+}
+__device__ __forceinline__ uint32_t take(uint32_t* place) { return ptx::swap_acquire_cta(place, 0); }
+
 /// Tells the peer which rows are home. Before a signal between GPUs all stores of its SM must be complete,
-/// which takes microseconds; so one warp of the block gives it for all rows on the board. Ends when all are
+/// which takes microseconds; so one warp of the block gives it for what is on the board. Ends when all are
 /// told.
 static __device__ void tell_rows(const Context& c, Board* board, const Call& call) {
   const int32_t lane = lane_index();
-  const bool is_used = lane < kPushWarps;
   uint64_t* home = at_peer<uint64_t>(c, peer_of_two(c), c.map.home);
   uint32_t told = 0;
-  for (bool is_over = false; !is_over;) {
-    const uint32_t seen = is_used ? ptx::load_acquire_cta(&board->pushed[lane]) : kNoMore;
-    const uint32_t pushed = seen & ~kNoMore;
-    is_over = __all_sync(kAllLanes, (seen & kNoMore) != 0);
-    if (!__any_sync(kAllLanes, pushed > told)) continue;
+  bool has_more = lane < kPushWarps;
+  while (__any_sync(kAllLanes, has_more)) {
+    const uint32_t found = has_more ? take(&board->rows[lane][told % kBoardRows]) : 0;
+    if (!__any_sync(kAllLanes, found != 0)) continue;
     ptx::fence_sys();  // matching side: ItemDraw::await()
-    for (; told < pushed; ++told)
-      ptx::store_relaxed_sys(home + board->rows[lane][told % kBoardRows], call.signature());
-    if (is_used) ptx::store_release_cta(&board->told[lane], told);
-    __syncwarp();
+    if (found == kNoMore) has_more = false;
+    if (found == 0 || found == kNoMore) continue;
+    ptx::store_relaxed_sys(home + found - 1, call.signature());
+    ++told;
   }
 }
 
@@ -98,7 +103,7 @@ class RowPusher {
     }
     if (lane_index() == 0) ptx::bulk_wait();
     for (uint32_t chunk = stored_ - min(stored_, kChunksLater); chunk < stored_; ++chunk) post(chunk);
-    if (lane_index() == 0) ptx::store_release_cta(&board_->pushed[warp_index()], pushed_ | kNoMore);
+    if (lane_index() == 0) put(place(), kNoMore);
   }
 
  private:
@@ -113,6 +118,10 @@ class RowPusher {
   __device__ __forceinline__ Chunk loaded(uint32_t number) const {
     const auto lane = static_cast<int32_t>(number % 32);
     return chunk(__shfl_sync(kAllLanes, chunk_row_, lane), __shfl_sync(kAllLanes, chunk_at_, lane));
+  }
+
+  __device__ __forceinline__ uint32_t* place() const {
+    return &board_->rows[warp_index()][pushed_ % kBoardRows];
   }
 
   /// The next chunk of the row, then of the next row, if there is one.
@@ -147,11 +156,8 @@ class RowPusher {
     const Chunk it = loaded(number);
     if (it.at + it.bytes < row_bytes_) return;
     if (lane_index() == 0) {
-      while (pushed_ - ptx::load_acquire_cta(&board_->told[warp_index()]) >= kBoardRows) {
-      }  // ends: tell_rows() waits for nobody
-      board_->rows[warp_index()][pushed_ % kBoardRows] = it.row;
       ptx::fence_async_proxy();
-      ptx::store_release_cta(&board_->pushed[warp_index()], pushed_ + 1);
+      put(place(), static_cast<uint32_t>(it.row) + 1);
     }
     ++pushed_;
   }
