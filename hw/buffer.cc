@@ -25,7 +25,8 @@ int32_t parts_of(const kernels::CombineParams& p, int32_t sms) {
   constexpr int32_t kMinBytes = 1792;  // half of a chunk of its rings
   const int64_t fewest = kernels::may_push(p, sms) ? 2 : 1;
   const int64_t wanted = p.tokens == 0 ? 1 : ceil_div(int64_t{2} * sms * kWarps, p.tokens);
-  return static_cast<int32_t>(std::clamp<int64_t>(wanted, fewest, ceil_div(p.row_bytes, kMinBytes)));
+  const int64_t most = ceil_div(p.row_bytes, kMinBytes);  // may be one
+  return static_cast<int32_t>(std::min(std::max(wanted, fewest), most));
 }
 
 void require_batch(size_t buffers, size_t inputs) {

@@ -74,7 +74,7 @@ Buffer::State::State(const BufferLimits& limits_in, Rank rank_in, uint64_t group
       own_ranks(own_ranks_in),
       device_sms(attribute(cudaDevAttrMultiProcessorCount)),
       shared_bytes(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kStaticShared),
-      map(window_map(limits, own_ranks < limits.ranks)),
+      map(window_map(limits, has_far_peers())),
       windows(std::move(windows_in)),
       rank_state(device_memory(sizeof(kernels::RankState))),
       counters(device_memory(sizeof(kernels::Counters))),
@@ -220,7 +220,7 @@ kernels::DispatchParams Buffer::State::dispatch_params(const DispatchInput& in,
   p.expand = options.expand;
   p.zero_padding = options.zero_padding;
   p.cached = is_cached;
-  p.has_far_peers = own_ranks < limits.ranks;
+  p.has_far_peers = has_far_peers();
   p.expert_totals = in.expert_totals;
   if (options.host_sync) {
     p.host_counts = static_cast<int64_t*>(host_counts.get());
@@ -261,7 +261,7 @@ kernels::CombineParams Buffer::State::combine_params(const CombineInput& in, con
   p.record_bytes = token_layout({p.row_bytes, 0, limits.topk, false}).record_bytes;
   p.expand = slot.expand;
   p.multiple_reduction = options.multiple_reduction;
-  p.has_far_peers = own_ranks < limits.ranks;
+  p.has_far_peers = has_far_peers();
   return p;
 }
 

@@ -31,6 +31,8 @@ struct Buffer::State {
   /// Waits for the counts of a host_sync call, exact sizes into `out`.
   void read_counts(Received& out);
 
+  /// On other GPUs. For members that are initialised later, too: needs the limits and own_ranks only.
+  bool has_far_peers() const { return own_ranks < limits.ranks; }
   HandleSlot& slot_of(Handle handle);
   Handle take_handle(const DispatchInput& in, const DispatchOptions& options);
   int32_t sms_of(int32_t asked, int32_t ranks_in_launch) const;

@@ -5,12 +5,10 @@
 // Phases:
 //   local     expand with multiple reduction only: a rank sums its rows of one token into one bf16 row
 //   enter     a signal to and from every peer: its rows (or partial sums) are there; carries the number of
-//   the
-//             handle's dispatch, so that a peer with another handle is named
-//   up+reduce one warp per (token, part of the row): bulk loads of the rows, chunk by chunk, through a ring
-//   of
-//             the warp; fp32 sum of biases, then rows in ascending top-k position of their last member, one
-//             rounding. Dealt out, or drawn when rows are pushed
+//             the handle's dispatch, so that a peer with another handle is named
+//   up+reduce one warp per (token, part of the row): bulk loads of the rows, chunk by chunk, through the ring
+//             of the warp; fp32 sum of biases, then rows in ascending top-k position of their last member,
+//             one rounding. Dealt out, or drawn when rows are pushed
 //   flush     every block signals every peer that it has read its rows; the first one waits for all blocks
 // Warps: all sum; of blocks that push, some push and one tells first. Shared memory: rings (row_sums.cuh),
 // first slots and rows of this source.
