@@ -8,15 +8,16 @@
 //             the handle's dispatch, so that a peer with another handle is named
 //   up+reduce one warp per (token, part of the row): bulk loads of the rows, chunk by chunk, through the ring
 //             of the warp; fp32 sum of biases, then rows in ascending top-k position of their last member,
-//             one rounding. Dealt out, or drawn when rows are pushed
+//             one rounding. Dealt out, or drawn one by one (draws_items())
 //   flush     every block signals every peer that it has read its rows; the first one waits for all blocks
 // Warps: all sum; of blocks that push, some push and one tells first. Shared memory: rings (row_sums.cuh),
-// first slots and rows of this source.
+// then CombineShared.
 // Must match on all ranks: what call_options.h names.
 // Versions: 1 pull, 16-byte loads summed in registers: 52 GB/s per SM with 5 rows a token, 25 with 2. 2 bulk
 // loads through rings, so that what is in flight does not depend on the number of rows. 3 handle loaded
 // before peers are awaited, a signal per block (version 2: 15.9 us for 128 tokens over NVLink, now 14.7).
-// 4 two rows summed without accumulators; rows pushed.
+// 4 two rows summed without accumulators; rows pushed. 5 many items are drawn by all calls (4 ranks on a GPU,
+// 2048 tokens: 173 us, now 160).
 #include "kernels/launch.h"
 #include "kernels/policy.cuh"
 #include "kernels/push_rows.cuh"
@@ -67,10 +68,17 @@ __device__ void sum_locally(const CombineParams& p, Ring& ring) {
     if (lane == 0) count(c, Step::combine_local, c.rank, rows_written, rows_read * p.record_bytes);
 }
 
+/// Behind the rings. Of more experts than fit, the first rows stay in the handle.
 struct CombineShared {
-  int32_t* slot_begin;  // [ranks]
-  int32_t* row_begin;   // [experts], expand
+  int32_t* slot_begin;       // [ranks]
+  const int32_t* row_begin;  // [experts], expand
 };
+constexpr int32_t kBehindRings = 232448 - kRingBytes - 128;  // of 227 KiB, less static words
+
+PLUMB_HD constexpr int32_t experts_kept(const CombineParams& p) {
+  const int32_t experts = p.expand ? int32_t{p.context.experts} : 0;
+  return 4 * (p.context.ranks + experts) <= kBehindRings ? experts : 0;
+}
 
 /// Selection k of a token as the handle has it, in lane k.
 struct Chosen {
@@ -88,6 +96,10 @@ __device__ __forceinline__ Chosen load_chosen(const CombineParams& p, int64_t it
     if (p.expand) out.row = p.handle.rows[index];
   }
   return out;
+}
+
+__device__ __forceinline__ Biases biases_of(const CombineParams& p) {
+  return {static_cast<const char*>(p.bias[0]), static_cast<const char*>(p.bias[1])};
 }
 
 /// One part of one token; the first part also carries its weights home. `inbound`: Pushes::inbound.
@@ -117,7 +129,7 @@ __device__ __forceinline__ Item token_item(const CombineParams& p, const Combine
                       : c.peers[rank] + area + (takes_all ? row : slot) * p.row_bytes;
   }
   const uint32_t rows = __ballot_sync(kAllLanes, has_row);
-  const int32_t biases = (p.bias[0] != nullptr ? 1 : 0) + (p.bias[1] != nullptr ? 1 : 0);
+  const int32_t biases = biases_of(p).count();
   if (part == 0 && p.out_weights != nullptr && lane < c.topk) {
     float weight = 0.0f;
     if (rank >= 0) {
@@ -139,54 +151,45 @@ __device__ __forceinline__ Item token_item(const CombineParams& p, const Combine
           biases + __popc(rows)};
 }
 
-/// The handle's first slots and rows, needed by token_item(); loaded while the peers are awaited.
-__device__ __forceinline__ void load_begins(const CombineParams& p, const CombineShared& s) {
+/// Fills in what token_item() needs, while the peers are awaited. Before a barrier of the block.
+__device__ __forceinline__ CombineShared load_begins(const CombineParams& p, char* memory) {
   const Context& c = p.context;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.ranks; i += static_cast<int32_t>(blockDim.x))
-    s.slot_begin[i] = p.handle.slot_begin[i];
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); p.expand && i < c.experts;
-       i += static_cast<int32_t>(blockDim.x))
-    s.row_begin[i] = p.handle.row_begin[i];
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t threads = static_cast<int32_t>(blockDim.x);
+  const int32_t kept = experts_kept(p);
+  int32_t* slot_begin = reinterpret_cast<int32_t*>(memory + kRingBytes);
+  int32_t* row_begin = slot_begin + c.ranks;
+  for (int32_t i = thread; i < c.ranks; i += threads) slot_begin[i] = p.handle.slot_begin[i];
+  for (int32_t i = thread; i < kept; i += threads) row_begin[i] = p.handle.row_begin[i];
+  return {slot_begin, kept > 0 ? row_begin : p.handle.row_begin};
 }
 
-__device__ __forceinline__ Biases biases_of(const CombineParams& p) {
-  return {static_cast<const char*>(p.bias[0]), static_cast<const char*>(p.bias[1])};
+constexpr int32_t kDrawnItems = 8;  // of a warp; with fewer, drawing takes longer than it saves
+
+/// Whether warps draw their items, so that those of faster SMs sum more of them.
+__device__ __forceinline__ bool draws_items(const CombineParams& p, const Pushes& pushes) {
+  return pushes.any() || int64_t{p.tokens} * p.parts >= int64_t{kDrawnItems} * grid_warps();
 }
 
-/// `first`: of the warp's first item. Requires load_begins() and a barrier of the block.
+/// The items of a warp: dealt out, or drawn in the order of tokens; then sums follow the rows that come home,
+/// and rows to be read come last. Number and selections of an item are on their way before it is needed.
 template <bool kCounted>
-__device__ void sum_tokens(const CombineParams& p, const CombineShared& s, Ring& ring, const Chosen& first) {
-  ptx::fence_async_proxy();  // rows of peers, acquired on entry, are read by bulk loads
-  const int64_t end = int64_t{p.tokens} * p.parts;
-  int64_t item = grid_warp();
-  Chosen chosen = first;
-  sum_items(ring, biases_of(p), [&] {
-    if (item >= end) return Item{};
-    if (item >= grid_warps()) chosen = load_chosen(p, item);
-    const Item out = token_item<kCounted>(p, s, item, chosen);
-    item += grid_warps();
-    return out;
-  });
-}
-
-/// Items that warps draw in the order of tokens: sums follow the rows that come home, and rows to be read
-/// come last. Number and selections of an item are on their way before it is needed.
-template <bool kCounted>
-class ItemDraw {
+class Items {
  public:
-  __device__ ItemDraw(const CombineParams& p, const CombineShared& s, const Call& call, int32_t inbound)
-      : p_(p), s_(s), call_(call), inbound_(inbound) {
-    ask();
+  __device__ Items(const CombineParams& p, const Call& call, const Pushes& pushes)
+      : p_(p), call_(call), inbound_(pushes.inbound), draws_(draws_items(p, pushes)) {}
+
+  /// Before next(): asks for the first item.
+  __device__ __forceinline__ void begin() {
+    if (draws_) ask();
     look_ahead();
   }
-
-  /// Empty when there are no more, or a wait was given up.
-  __device__ __forceinline__ Item next() {
-    if (item_ == kNone) return {};
-    const int32_t item = item_;
-    const Chosen chosen = chosen_;
+  /// Empty when there are no more, or a wait was given up. Requires load_begins() and a barrier of the block.
+  __device__ __forceinline__ Item next(const CombineShared& s) {
+    if (!has_item_ || !await()) return {};
+    const Item item = token_item<kCounted>(p_, s, item_, chosen_, inbound_);
     look_ahead();
-    return await(chosen) ? token_item<kCounted>(p_, s_, item, chosen, inbound_) : Item{};
+    return item;
   }
 
  private:
@@ -194,21 +197,20 @@ class ItemDraw {
     if (lane_index() == 0) asked_ = static_cast<int32_t>(atomicAdd(&p_.context.state->sums_drawn, 1u));
   }
   __device__ __forceinline__ void look_ahead() {
-    item_ = __shfl_sync(kAllLanes, asked_, 0);
-    if (item_ < p_.tokens * static_cast<int32_t>(p_.parts)) {
-      ask();
-      chosen_ = load_chosen(p_, item_);
-    } else {
-      item_ = kNone;
-    }
+    item_ = draws_ ? __shfl_sync(kAllLanes, asked_, 0) : item_ + grid_warps();
+    has_item_ = item_ < p_.tokens * static_cast<int32_t>(p_.parts);
+    if (!has_item_) return;
+    if (draws_) ask();
+    chosen_ = load_chosen(p_, item_);
   }
   /// Until the token's row is there, if it comes home. Matching side: tell_rows().
-  __device__ __forceinline__ bool await(const Chosen& chosen) const {
+  __device__ __forceinline__ bool await() const {
+    if (inbound_ == 0) return true;
     const Context& c = p_.context;
-    const bool is_far = chosen.id >= 0 && chosen.id / c.local_experts != c.rank;
+    const bool is_far = chosen_.id >= 0 && chosen_.id / c.local_experts != c.rank;
     const uint32_t far = __ballot_sync(kAllLanes, is_far);
     if (far == 0) return true;
-    const int32_t slot = __shfl_sync(kAllLanes, chosen.slot, __ffs(static_cast<int32_t>(far)) - 1);
+    const int32_t slot = __shfl_sync(kAllLanes, chosen_.slot, __ffs(static_cast<int32_t>(far)) - 1);
     if (slot >= inbound_) return true;
     const Awaited what{Step::combine_up, peer_of_two(c), call_.number, call_.options};
     const uint64_t* word = at_peer<uint64_t>(c, c.rank, c.map.home) + slot;
@@ -219,26 +221,14 @@ class ItemDraw {
   }
 
   const CombineParams& p_;
-  const CombineShared& s_;
   const Call& call_;
-  int32_t inbound_;
-  int32_t asked_ = 0;  // lane 0: number of the item after the next one
-  int32_t item_ = kNone;
+  int32_t inbound_;  // Pushes::inbound
+  bool draws_;
+  int32_t asked_ = 0;  // lane 0: number of the item after the next one, when drawn
+  int32_t item_ = grid_warp() - grid_warps();
+  bool has_item_ = false;
   Chosen chosen_;
 };
-
-/// Pushes and sums of a call in which rows go home by stores.
-template <bool kCounted>
-__device__ void push_and_sum(const CombineParams& p, const CombineShared& s, char* memory, Ring& ring,
-                             const Call& call, const Pushes& pushes) {
-  ptx::fence_async_proxy();  // as in sum_tokens()
-  if (is_push_block()) {
-    push_rows(p, ring, memory, call, pushes.outbound);
-    ptx::fence_async_proxy();  // the board becomes a ring
-  }
-  ItemDraw<kCounted> draw(p, s, call, pushes.inbound);
-  sum_items(ring, biases_of(p), [&] { return draw.next(); });
-}
 
 /// `number`: of the handle's dispatch. The signal to the peers, after the local sums of all blocks, and the
 /// wait for theirs.
@@ -262,19 +252,17 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
   extern __shared__ __align__(128) char memory[];
   const CombineParams& p = batch.ranks[kCapacity == 1 ? 0 : blockIdx.y];
   const Context& c = p.context;
-  int32_t* words = reinterpret_cast<int32_t*>(memory + kRingBytes);
-  const CombineShared s{words, words + c.ranks};
   Ring ring(memory);
   if (static_cast<int32_t>(gridDim.x) >= kManySms) ring.limit = kRingStages / 2;
   ptx::grid_dependency_wait();
   const Call call(c.state->combines + 1, p.options);
   if (blockIdx.x == 0 && is_last_warp()) sign(c, Step::combine_enter, call, c.peers);
   const auto number = static_cast<uint32_t>(p.handle.counts[kDispatchNumber]);
-  Chosen first;
-  if (grid_warp() < int64_t{p.tokens} * p.parts) first = load_chosen(p, grid_warp());
   Pushes pushes;
   if constexpr (kMayPush) pushes = pushes_of(p);
-  load_begins(p, s);
+  Items<kCounted> items(p, call, pushes);
+  if (!pushes.any()) items.begin();
+  const CombineShared s = load_begins(p, memory);
 
   if (p.expand && p.multiple_reduction) {
     if constexpr (kCounted) stamp_begin(c, Step::combine_local);
@@ -289,10 +277,13 @@ __global__ void __launch_bounds__(Policy::config.threads, 1)
     stamp_begin(c, Step::combine_reduce);
   }
   if (may_read) {
-    if (kMayPush && pushes.any())
-      push_and_sum<kCounted>(p, s, memory, ring, call, pushes);
-    else
-      sum_tokens<kCounted>(p, s, ring, first);
+    ptx::fence_async_proxy();  // rows of peers, acquired on entry, are read by bulk loads
+    if (kMayPush && pushes.any()) {
+      if (is_push_block()) push_rows(p, ring, memory, call, pushes.outbound);
+      ptx::fence_async_proxy();  // the board becomes a ring
+      items.begin();
+    }
+    sum_items(ring, biases_of(p), [&] { return items.next(s); });
   }
   if constexpr (kCounted) {
     __syncthreads();
@@ -326,7 +317,7 @@ bool may_push(const CombineParams& p, int32_t sms) {
 
 cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& launch) {
   const Context& c = ranks.front().context;
-  const int64_t shared_bytes = kRingBytes + 4 * (int64_t{c.ranks} + (ranks.front().expand ? c.experts : 0));
+  const int64_t shared_bytes = kRingBytes + 4 * (int64_t{c.ranks} + experts_kept(ranks.front()));
   if (ranks.size() != 1) return launch_capacity<kMaxBatch>(ranks, launch, shared_bytes);
   return may_push(ranks.front(), launch.sms) ? launch_capacity<1, true>(ranks, launch, shared_bytes)
                                              : launch_capacity<1>(ranks, launch, shared_bytes);
