@@ -18,8 +18,8 @@ void refuse_capture(cudaStream_t stream) {
         "dispatch: host_sync cannot be captured into a graph; leave it off and use the counts on the device");
 }
 
-/// Parts of a row, so that every warp of the launch has two when tokens are few; at least two where warps
-/// draw what they sum.
+/// Parts of a row, so that every warp of the launch has two when tokens are few; at least two where rows are
+/// pushed.
 int32_t parts_of(const kernels::CombineParams& p, int32_t sms) {
   constexpr int32_t kWarps = 16;       // of a block of combine
   constexpr int32_t kMinBytes = 1792;  // half of a chunk of its rings

@@ -60,7 +60,7 @@ struct RankState {
   uint32_t drawn[2] = {};     // tokens taken from its pools: of rows to others, of own rows
   uint32_t locals_done = 0;   // blocks done with combine_local
   uint32_t pushes_drawn = 0;  // rows taken of those that a running combine pushes
-  uint32_t sums_drawn = 0;    // parts of tokens taken by a combine that pushes
+  uint32_t sums_drawn = 0;    // parts of tokens taken by a combine whose warps draw them
   int32_t has_fault = 0;      // the fault record is taken
   int32_t aborted = 0;        // a wait ran out: all waits end at once
 };

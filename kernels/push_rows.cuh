@@ -71,7 +71,7 @@ static __device__ void tell_rows(const Context& c, Board* board, const Call& cal
   while (__any_sync(kAllLanes, has_more)) {
     const uint32_t found = has_more ? take(&board->rows[lane][told % kBoardRows]) : 0;
     if (!__any_sync(kAllLanes, found != 0)) continue;
-    ptx::fence_sys();  // matching side: ItemDraw::await()
+    ptx::fence_sys();  // matching side: Items::await()
     if (found == kNoMore) has_more = false;
     if (found == 0 || found == kNoMore) continue;
     ptx::store_relaxed_sys(home + found - 1, call.signature());
