@@ -1,8 +1,7 @@
-// Times dispatch and combine of the local world: sweeps over tokens, SMs, types, layouts and ranks, with the
-// floor that a copy line allows beside each figure. JSON on stdout or into a file.
+// Times dispatch and combine of the local world: sweeps over tokens, SMs, types, layouts, ranks and skewed
+// routings, with the floor that a copy line allows beside each figure. JSON into a file.
 //
-// hw_bench [--sets prefill,sms,pairs,decode,layouts] [--line GB/s per SM] [--total GB/s] [--floor-decode
-// GB/s]
+// hw_bench [--sets sms,pairs,cached,decode,layouts,tokens,ranks,skew] [--line GB/s per SM] [--total GB/s]
 //          [--repeats N] [--out FILE]
 // hw_bench --world nvlink ...: a GPU per rank, see bench_nvlink.h
 // Times are CUDA events around the whole call, caches flushed before each (cold) or graph replays back to
@@ -28,6 +27,7 @@
 #include "kernels/launch.h"
 #include "model/error.h"
 #include "model/random.h"
+#include "model/routing.h"
 #include "tests/hw/bench_nvlink.h"
 
 namespace plumb::hw {
@@ -39,7 +39,17 @@ struct Point {
   int32_t ranks = 8, tokens = 4096, sms = 16, hidden = 7168, experts = 256, topk = 8;
   bool fp8 = false, expand = false, column_scales = false, graph = false, cached = false,
        multiple_reduction = true;
+  RoutingSpec routing = {};
 };
+
+/// A routing in words.
+std::string to_text(const RoutingSpec& r) {
+  const std::string kind(to_string(r.kind));
+  if (r.kind == RoutingKind::zipf) return fmt::format("{} {}", kind, r.exponent);
+  if (r.kind == RoutingKind::hot_expert) return fmt::format("{} {}", kind, r.hot_fraction);
+  if (r.kind == RoutingKind::hot_rank) return fmt::format("{} {}", kind, r.hot_ratio);
+  return kind;
+}
 
 struct Line {
   double per_sm = 49.5;   // GB/s: a copy by one SM
@@ -75,14 +85,17 @@ class Bench {
     const int64_t mean = int64_t{p.tokens} * p.topk;
     if (p.expand) limits.max_rows = mean + mean / 4 + int64_t{p.experts / p.ranks} * 128 + 1024;
     buffers_ = make_buffers(*world_, std::vector(static_cast<size_t>(p.ranks), limits));
-    for (int32_t r = 0; r < p.ranks; ++r) add_inputs(r);
+    shape_ = uniform_shape(p.ranks, p.experts, p.topk, p.tokens, p.hidden);
+    arriving_.resize(static_cast<size_t>(p.ranks));
+    const Routing routing = Routing::generate(shape_, p.routing);
+    for (int32_t r = 0; r < p.ranks; ++r) add_inputs(r, routing.rows(r));
     flush_ = device_memory(kFlushBytes);
   }
 
   Json run(const Line& line) {
     receive();
     Json out = describe();
-    out["dispatch"] = result(time([this] { dispatch(); }, line.repeats), p_.row(), copies_, line);
+    out["dispatch"] = result(time([this] { dispatch(); }, line.repeats), row(), copies_, line);
     if (p_.expand) out["dispatch"]["expanded_rows"] = selections_;
     out["combine"] = result(time([this] { combine(); }, line.repeats), 2.0 * p_.hidden, combine_rows(), line);
     out["phases_us"] = phases();
@@ -119,26 +132,25 @@ class Bench {
 
   static constexpr int64_t kFlushBytes = 256 << 20;
 
-  struct Shape : Point {
-    double row() const { return fp8 ? hidden + hidden / 128 * 4.0 : 2.0 * hidden; }
-  };
+  double row() const { return p_.fp8 ? p_.hidden + p_.hidden / 128 * 4.0 : 2.0 * p_.hidden; }
+  static double round2(double v) { return std::round(v * 100) / 100; }
+  /// Rows of the rank that receives most, over the mean.
+  double hottest_rank() const {
+    const int64_t most = *std::max_element(arriving_.begin(), arriving_.end());
+    return static_cast<double>(most * p_.ranks) / static_cast<double>(copies_);
+  }
 
-  void add_inputs(Rank r) {
-    Random random(1, RandomStream::routing, static_cast<uint64_t>(r));
-    std::vector<int32_t> ids;
-    for (int32_t t = 0; t < p_.tokens; ++t) {
-      std::vector<int32_t> row;
-      while (static_cast<int32_t>(row.size()) < p_.topk) {
-        const auto e = static_cast<int32_t>(random.below(static_cast<uint64_t>(p_.experts)));
-        if (std::find(row.begin(), row.end(), e) == row.end()) row.push_back(e);
+  void add_inputs(Rank r, const std::vector<int32_t>& ids) {
+    std::vector<Rank> ranks;
+    for (size_t at = 0; at < ids.size(); at += static_cast<size_t>(p_.topk)) {
+      destinations(shape_, std::span(ids).subspan(at, static_cast<size_t>(p_.topk)), ranks);
+      for (const Rank d : ranks) {
+        ++copies_, wire_ += d != r ? 1 : 0;
+        ++arriving_[static_cast<size_t>(d)];
       }
-      std::vector<bool> hit(static_cast<size_t>(p_.ranks));
-      for (const int32_t e : row) hit[static_cast<size_t>(e / (p_.experts / p_.ranks))] = true;
-      for (Rank d = 0; d < p_.ranks; ++d)
-        if (hit[static_cast<size_t>(d)]) ++copies_, wire_ += d != r ? 1 : 0;
-      selections_ += p_.topk;
-      ids.insert(ids.end(), row.begin(), row.end());
     }
+    selections_ += static_cast<int64_t>(ids.size());
+    Random random(1, RandomStream::payload, static_cast<uint64_t>(r));
     const int64_t bytes = int64_t{p_.tokens} * p_.hidden * 2;
     std::vector<uint32_t> payload(static_cast<size_t>(bytes / 4));
     for (auto& word : payload) word = static_cast<uint32_t>(random.next());
@@ -251,6 +263,8 @@ class Bench {
             {"layout", p_.expand ? "expand" : "plain"},
             {"column_scales", p_.column_scales},
             {"cached", p_.cached},
+            {"routing", to_text(p_.routing)},
+            {"hottest_rank", round2(hottest_rank())},
             {"multiple_reduction", p_.multiple_reduction},
             {"timing", p_.graph ? "graph" : "cold"}};
   }
@@ -262,7 +276,6 @@ class Bench {
     const double rate = payload / t.median_us * 1e-3;
     const double wire =
         row_bytes * static_cast<double>(wire_) * static_cast<double>(rows) / static_cast<double>(copies_);
-    const auto round2 = [](double v) { return std::round(v * 100) / 100; };
     return {{"us", round2(t.median_us)},
             {"p10_us", round2(t.low_us)},
             {"p90_us", round2(t.high_us)},
@@ -274,7 +287,9 @@ class Bench {
             {"of_copy_line", round2(rate / allowed)}};
   }
 
-  Shape p_;
+  Point p_;
+  Shape shape_;
+  std::vector<int64_t> arriving_;  // [ranks] rows
   std::unique_ptr<World> world_;
   std::vector<Buffer> buffers_;
   std::vector<DispatchInput> inputs_;
@@ -309,6 +324,12 @@ std::vector<Point> points_of(const std::string& set) {
   if (set == "ranks")
     for (const int32_t ranks : {1, 4, 16})
       both({.ranks = ranks, .tokens = 2048, .sms = 128 / ranks > 16 ? 16 : 128 / ranks});
+  if (set == "skew")
+    for (const RoutingSpec& routing : {RoutingSpec{}, RoutingSpec{.kind = RoutingKind::zipf, .exponent = 0.5},
+                                       RoutingSpec{.kind = RoutingKind::zipf, .exponent = 1.0},
+                                       RoutingSpec{.kind = RoutingKind::hot_expert, .hot_fraction = 0.5},
+                                       RoutingSpec{.kind = RoutingKind::hot_rank, .hot_ratio = 2.0}})
+      both({.ranks = 8, .tokens = 4096, .sms = 16, .routing = routing});
   if (set == "layouts") {
     both({.ranks = 8, .tokens = 4096, .sms = 16, .cached = true});
     both({.ranks = 8, .tokens = 4096, .sms = 16, .expand = true});
@@ -349,17 +370,17 @@ void print(const Json& point) {
                        r["payload_gbs"].get<double>(), r["gbs_per_sm"].get<double>(),
                        r["of_copy_line"].get<double>());
   };
-  fmt::print("R {:2} T {:5} sms {:3} {:4} {:6}{} {:5} | dispatch {} | combine {}\n",
+  fmt::print("R {:2} T {:5} sms {:3} {:4} {:6}{} {} {:5} | dispatch {} | combine {}\n",
              point["ranks"].get<int>(), point["tokens"].get<int>(), point["sms_per_rank"].get<int>(),
              point["type"].get<std::string>(), point["layout"].get<std::string>(),
-             point["cached"].get<bool>() ? " cached" : "", point["timing"].get<std::string>(),
-             part("dispatch"), part("combine"));
+             point["cached"].get<bool>() ? " cached" : "", point["routing"].get<std::string>(),
+             point["timing"].get<std::string>(), part("dispatch"), part("combine"));
   if (point["timing"] == "graph") fmt::print("    phases us {}\n", point["phases_us"].dump());
   std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
-  std::map<std::string, std::string> arguments{{"--sets", "sms,pairs,decode,layouts,tokens,ranks"}};
+  std::map<std::string, std::string> arguments{{"--sets", "sms,pairs,decode,layouts,tokens,ranks,skew"}};
   for (int i = 1; i + 1 < argc; i += 2) arguments[argv[i]] = argv[i + 1];
   if (arguments.count("--world") && arguments["--world"] == "nvlink") {
 #ifdef PLUMB_HAS_NVLINK
