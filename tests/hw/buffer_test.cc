@@ -366,6 +366,101 @@ TEST(FieldCases, B47_AThousandReplaysOfOneGraphKeepEveryByte) {
   }
 }
 
+/// A micro-batch with a buffer of its own. Calls go on one stream, all else on another; only events order
+/// them.
+class MicroBatch {
+ public:
+  MicroBatch(const Case& c, int32_t number) : c_(c), number_(number), rig_(c) {
+    for (size_t r = 0; r < rig_.buffers.size(); ++r) {
+      x_.push_back(device_memory(bytes(r)));
+      host_.push_back(pinned_memory(kRounds * bytes(r)));
+      out_.push_back(pinned_memory(kRounds * bytes(r)));
+      for (int64_t i = 0; i < kRounds * bytes(r) / 2; ++i) rows(host_, r)[i] = value(i);
+    }
+  }
+  static constexpr int32_t kRounds = 6;
+
+  void dispatch(int32_t round, cudaStream_t compute, cudaStream_t communication) {
+    std::vector<DispatchInput> inputs;
+    for (size_t r = 0; r < x_.size(); ++r) {
+      copy(x_[r].get(), rows(host_, r) + round * bytes(r) / 2, bytes(r), compute);
+      inputs.push_back(rig_.input(r));
+      inputs.back().x = x_[r].get();
+    }
+    follow(compute, communication);
+    received_ = dispatch_together(rig_.buffers, inputs, {.num_sms = c_.sms}, communication);
+  }
+  void answer_and_combine(cudaStream_t compute, cudaStream_t communication) {
+    follow(communication, compute);
+    std::vector<CombineInput> inputs;
+    for (size_t r = 0; r < x_.size(); ++r) {
+      copy(rig_.buffers[r].expert_out(), received_[r].x, received_[r].rows_capacity * c_.row_bytes(),
+           compute);
+      inputs.push_back({.out = rig_.out[r].get(), .handle = received_[r].handle});
+    }
+    follow(compute, communication);
+    combine_together(rig_.buffers, inputs, {.num_sms = c_.sms}, communication);
+    for (size_t r = 0; r < x_.size(); ++r) rig_.buffers[r].release(received_[r].handle);
+  }
+  void keep(int32_t round, cudaStream_t compute, cudaStream_t communication) {
+    follow(communication, compute);
+    for (size_t r = 0; r < x_.size(); ++r)
+      copy(rows(out_, r) + round * bytes(r) / 2, rig_.out[r].get(), bytes(r), compute);
+  }
+  /// Experts answer with the row itself, so a sum is the row times its number of ranks, at most 2: exact.
+  void expect_results() {
+    rig_.finish();
+    for (size_t r = 0; r < x_.size(); ++r)
+      for (int64_t i = 0; i < kRounds * bytes(r) / 2; ++i) {
+        const auto token = static_cast<size_t>(i % (bytes(r) / 2) / c_.hidden);
+        const bool is_both = c_.ids[r][2 * token] / c_.local() != c_.ids[r][2 * token + 1] / c_.local();
+        const float wanted = bf16_value(value(i)) * (is_both ? 2.0f : 1.0f);
+        ASSERT_EQ(bf16_value(rows(out_, r)[i]), wanted)
+            << "batch " << number_ << " rank " << r << " at " << i;
+      }
+  }
+
+ private:
+  int64_t bytes(size_t r) const { return int64_t{c_.tokens[r]} * c_.row_bytes(); }
+  uint16_t value(int64_t i) const { return bf16_rounded(static_cast<float>((i * 7 + number_) % 251)); }
+  static uint16_t* rows(const std::vector<PinnedMemory>& memory, size_t r) {
+    return static_cast<uint16_t*>(memory[r].get());
+  }
+  static void copy(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "copy");
+  }
+  /// What is enqueued on `second` from now on waits for what is on `first`.
+  static void follow(cudaStream_t first, cudaStream_t second) {
+    const Event event = make_event();
+    check(cudaEventRecord(event.get(), first), "record");
+    check(cudaStreamWaitEvent(second, event.get(), 0), "wait for the event");
+  }
+
+  const Case& c_;
+  int32_t number_;
+  Rig rig_;
+  std::vector<DeviceMemory> x_;
+  std::vector<PinnedMemory> host_, out_;
+  std::vector<Received> received_;
+};
+
+TEST(GpuBuffer, CallsOnAStreamOfTheirOwnAreOrderedByEvents) {
+  PLUMB_NEED_DEVICE();
+  Case c = small_case();
+  c.hidden = 4096;
+  const Stream compute = make_stream();
+  const Stream communication = make_stream();
+  MicroBatch batches[2] = {{c, 0}, {c, 1}};
+  const DeviceMemory busy = device_memory(64 << 20);
+  for (int32_t round = 0; round < MicroBatch::kRounds; ++round) {
+    for (MicroBatch& batch : batches) batch.dispatch(round, compute.get(), communication.get());
+    check(cudaMemsetAsync(busy.get(), round, 64 << 20, compute.get()), "compute meanwhile");
+    for (MicroBatch& batch : batches) batch.answer_and_combine(compute.get(), communication.get());
+    for (MicroBatch& batch : batches) batch.keep(round, compute.get(), communication.get());
+  }
+  for (MicroBatch& batch : batches) batch.expect_results();
+}
+
 TEST(FieldCases, B46_AThousandBuffersLeaveNoMemoryBehind) {
   PLUMB_NEED_DEVICE();
   const Case c = small_case();
