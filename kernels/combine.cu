@@ -172,7 +172,8 @@ __device__ __forceinline__ bool draws_items(const CombineParams& p, const Pushes
 }
 
 /// The items of a warp: dealt out, or drawn in the order of tokens; then sums follow the rows that come home,
-/// and rows to be read come last. Number and selections of an item are on their way before it is needed.
+/// and rows to be read come last. Number and selections of an item that is drawn are on their way before it is
+/// needed; of those dealt out, which are few, only the first's, so that its rows are loaded at once.
 template <bool kCounted>
 class Items {
  public:
@@ -186,9 +187,11 @@ class Items {
   }
   /// Empty when there are no more, or a wait was given up. Requires load_begins() and a barrier of the block.
   __device__ __forceinline__ Item next(const CombineShared& s) {
+    if (has_begun_ && !draws_) look_ahead();
+    has_begun_ = true;
     if (!has_item_ || !await()) return {};
     const Item item = token_item<kCounted>(p_, s, item_, chosen_, inbound_);
-    look_ahead();
+    if (draws_) look_ahead();
     return item;
   }
 
@@ -227,6 +230,7 @@ class Items {
   int32_t asked_ = 0;  // lane 0: number of the item after the next one, when drawn
   int32_t item_ = grid_warp() - grid_warps();
   bool has_item_ = false;
+  bool has_begun_ = false;
   Chosen chosen_;
 };
 
