@@ -172,8 +172,8 @@ __device__ __forceinline__ bool draws_items(const CombineParams& p, const Pushes
 }
 
 /// The items of a warp: dealt out, or drawn in the order of tokens; then sums follow the rows that come home,
-/// and rows to be read come last. Number and selections of an item that is drawn are on their way before it is
-/// needed; of those dealt out, which are few, only the first's, so that its rows are loaded at once.
+/// and rows to be read come last. Number and selections of an item that is drawn are on their way before it
+/// is needed; of those dealt out, which are few, only the first's, so that its rows are loaded at once.
 template <bool kCounted>
 class Items {
  public:

@@ -16,6 +16,7 @@ struct RowGroup {
 };
 
 constexpr int32_t kWordsAtOnce = 4;  // of a lane: loaded, then stored
+constexpr int32_t kPacksAtOnce = 8;  // likewise, of columns
 
 /// Stores `count` words behind each other, value(i) the i-th; every store of the warp ends at a line of 128
 /// bytes. All lanes call value().
@@ -98,9 +99,18 @@ __device__ __forceinline__ void send_group(const auto& p, const DispatchShared& 
       return p.scales[token_of(row) * p.scale_token_stride + (i - row * p.scale_packs) * p.scale_pack_stride];
     });
   } else {
-    for (int32_t pack = 0; pack < p.scale_packs && lane_index() < g.rows; ++pack)
-      scales[pack * p.scale_column_stride + (g.slot + lane_index()) * p.scale_row_stride] =
-          p.scales[g.token * p.scale_token_stride + pack * p.scale_pack_stride];
+    if (lane_index() >= g.rows) return;
+    const uint32_t* from = p.scales + g.token * p.scale_token_stride;
+    scales += (g.slot + lane_index()) * p.scale_row_stride;
+    for (int32_t first = 0; first < p.scale_packs; first += kPacksAtOnce) {
+      uint32_t packs[kPacksAtOnce];
+#pragma unroll
+      for (int32_t k = 0; k < kPacksAtOnce; ++k)
+        packs[k] = first + k < p.scale_packs ? from[(first + k) * p.scale_pack_stride] : 0;
+#pragma unroll
+      for (int32_t k = 0; k < kPacksAtOnce; ++k)
+        if (first + k < p.scale_packs) scales[(first + k) * p.scale_column_stride] = packs[k];
+    }
   }
 }
 

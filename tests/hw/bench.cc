@@ -334,7 +334,9 @@ std::vector<Point> points_of(const std::string& set) {
     both({.ranks = 8, .tokens = 4096, .sms = 16, .cached = true});
     both({.ranks = 8, .tokens = 4096, .sms = 16, .expand = true});
     both({.ranks = 8, .tokens = 4096, .sms = 16, .expand = true, .multiple_reduction = false});
-    points.push_back({.ranks = 8, .tokens = 4096, .sms = 16, .fp8 = true, .column_scales = true});
+    for (const bool expand : {false, true})
+      points.push_back(
+          {.ranks = 8, .tokens = 4096, .sms = 16, .fp8 = true, .expand = expand, .column_scales = true});
   }
   return points;
 }
