@@ -264,6 +264,11 @@ Sourced<T> read_sourced(ConfigState& state, ConfigNode& map, std::string_view ke
 
 bool ConfigMap::has(std::string_view key) const { return node_->by_key.contains(key); }
 
+Location ConfigMap::key_location(std::string_view key) const {
+  const auto found = node_->by_key.find(key);
+  return state_->location(found == node_->by_key.end() ? node_->key_place : found->second->key_place);
+}
+
 Location ConfigMap::location(std::string_view key) const {
   const auto found = node_->by_key.find(key);
   return state_->location(found == node_->by_key.end() ? node_->key_place : found->second->place);

@@ -47,7 +47,8 @@ class ConfigList;
 class ConfigMap {
  public:
   bool has(std::string_view key) const;
-  Location location(std::string_view key) const;  // of the key's value; of the map itself when absent
+  Location location(std::string_view key) const;      // of the key's value; of the map itself when absent
+  Location key_location(std::string_view key) const;  // of the key itself; likewise
 
   /// Reads the key `schema`, which must be `expected`: kind and version of the file, e.g. "plumb.machine/1".
   void schema(std::string_view expected);
@@ -143,6 +144,12 @@ class ConfigList {
   detail::ConfigNode* node_;
 };
 
+/// Where an assignment's key and value stand in the file that it is applied to.
+struct AssignmentSource {
+  Location key;
+  Location value;
+};
+
 /// One YAML document. Refused when it is parsed: syntax errors, a second document, a duplicate key (both
 /// lines are named), a merge key (<<), an anchor or alias, a tag, a non-scalar key, more than 64 levels, 64
 /// MiB or a million values, bytes that are no UTF-8 text. These throw at once with all that was found.
@@ -164,11 +171,11 @@ class ConfigFile {
   /// known name).
   void finish();
 
-  /// Applies "a.b.c=value" to the document before root(): sweeps and --set. The value is YAML; it replaces
-  /// the key's value or is added, with the mappings on its way. Later problems point into the assignment, as
-  /// file "<set>". Throws Error(usage) on a bad form, a bad value, or a path through something else than
-  /// mappings.
-  void set(std::string_view assignment);
+  /// Applies "a.b.c=value" to the document before root(): sweeps, points and --set. The value is YAML; it
+  /// replaces the key's value or is added, with the mappings on its way. Problems point to `source`, or into
+  /// the assignment, as file "<set>". Throws Error(usage) on a bad form, a bad value, or a path through
+  /// something else than mappings.
+  void set(std::string_view assignment, const std::optional<AssignmentSource>& source = std::nullopt);
 
  private:
   explicit ConfigFile(std::unique_ptr<detail::ConfigState> state);

@@ -92,6 +92,7 @@ namespace {
 
 using detail::ConfigNode;
 using detail::ConfigPlace;
+using detail::ConfigProblem;
 using detail::ConfigState;
 using detail::in_path;
 using detail::shown;
@@ -151,9 +152,45 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-/// The mapping that `key` names in `map`, made when there is none. A value of another kind is Error(usage).
+/// An assignment as text, and where problems with it stand.
+class Assigned {
+ public:
+  Assigned(ConfigState& state, std::string text, const std::optional<AssignmentSource>& source)
+      : state_(state), text_(std::move(text)), source_(source) {}
+
+  const std::string& text() const { return text_; }
+  /// The place of a part of the key.
+  ConfigPlace key_place(size_t begin, size_t length) const {
+    const int column = static_cast<int>(begin) + 1;
+    const int size = static_cast<int>(length);
+    if (!source_) return {true, state_.assignments, column, size};
+    return {false, source_->key.line, source_->key.column + column - 1, size};
+  }
+  /// Moves a place in the value to where the value stands in the file, if it does.
+  void place(ConfigPlace& place) const {
+    if (source_) place = {false, source_->value.line, source_->value.column, place.length};
+  }
+  void place(ConfigNode& node) const {
+    place(node.place);
+    place(node.key_place);
+    for (const auto& child : node.children) place(*child);
+  }
+  [[noreturn]] void refuse(const std::string& why) const {
+    const std::string message = fmt::format("cannot set '{}': {}", shown(text_), why);
+    if (!source_) fail_usage("{}", message);
+    state_.add(key_place(0, std::min(text_.find('='), text_.size())), message);
+    state_.raise();
+  }
+
+ private:
+  ConfigState& state_;
+  std::string text_;
+  const std::optional<AssignmentSource>& source_;
+};
+
+/// The mapping that `key` names in `map`, made when there is none. A value of another kind is refused.
 ConfigNode& descend(ConfigNode& map, std::string_view key, const ConfigPlace& place,
-                    std::string_view assignment) {
+                    const Assigned& assigned) {
   const auto found = map.by_key.find(key);
   if (found == map.by_key.end()) {
     auto made = std::make_unique<ConfigNode>();
@@ -166,7 +203,7 @@ ConfigNode& descend(ConfigNode& map, std::string_view key, const ConfigPlace& pl
   ConfigNode& node = *found->second;
   if (node.kind == Kind::null) node.kind = Kind::mapping;
   if (node.kind != Kind::mapping)
-    fail_usage("cannot set '{}': '{}' {}, not a mapping", shown(assignment), path(node), describe(node));
+    assigned.refuse(fmt::format("'{}' {}, not a mapping", path(node), describe(node)));
   return node;
 }
 
@@ -182,12 +219,14 @@ void put(ConfigNode& map, std::unique_ptr<ConfigNode> value) {
 
 /// The tree of the text after '='. Blanks stand for what is before it, so that columns are those of the
 /// assignment.
-std::unique_ptr<ConfigNode> parse_assigned(ConfigState& state, std::string_view assignment, size_t equals) {
-  const std::string padded = std::string(equals + 1, ' ') + std::string(assignment.substr(equals + 1));
+std::unique_ptr<ConfigNode> parse_assigned(ConfigState& state, const Assigned& assigned, size_t equals) {
+  const std::string padded = std::string(equals + 1, ' ') + assigned.text().substr(equals + 1);
   auto value =
       detail::parse_yaml({.text = padded, .in_set = true, .first_line = state.assignments}, state.problems);
+  for (ConfigProblem& problem : state.problems) assigned.place(problem.place);
   if (!state.problems.empty()) state.raise();
-  if (value->kind == Kind::null) fail_usage("cannot set '{}': no value after '='", shown(assignment));
+  if (value->kind == Kind::null) assigned.refuse("no value after '='");
+  assigned.place(*value);
   return value;
 }
 
@@ -232,10 +271,11 @@ void ConfigFile::finish() {
   if (!state_->problems.empty()) state_->raise();
 }
 
-void ConfigFile::set(std::string_view assignment) {
+void ConfigFile::set(std::string_view assignment, const std::optional<AssignmentSource>& source) {
   PLUMB_CHECK(state_->top == nullptr, "set('{}') after root(): views into the document would dangle",
               assignment);
-  const std::string text = detail::clean_text(assignment, state_->problems);
+  const Assigned assigned(*state_, detail::clean_text(assignment, state_->problems), source);
+  const std::string& text = assigned.text();
   const size_t equals = text.find('=');
   const auto dots =
       std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(equals, text.size())), '.');
@@ -247,27 +287,23 @@ void ConfigFile::set(std::string_view assignment) {
   }
   ++state_->assignments;
   state_->set_text += text + "\n";
-  std::unique_ptr<ConfigNode> value = parse_assigned(*state_, text, equals);
+  std::unique_ptr<ConfigNode> value = parse_assigned(*state_, assigned, equals);
 
   ConfigNode* map = state_->root.get();
   if (map->kind == Kind::null) map->kind = Kind::mapping;
-  if (map->kind != Kind::mapping)
-    fail_usage("cannot set '{}': the file {}, not a mapping", text, describe(*map));
+  if (map->kind != Kind::mapping) assigned.refuse(fmt::format("the file {}, not a mapping", describe(*map)));
   for (size_t begin = 0; begin <= equals;) {
     const size_t end = std::min(text.find('.', begin), equals);
     const std::string key = text.substr(begin, end - begin);
-    if (key.empty()) fail_usage("cannot set '{}': a key is empty", shown(text));
-    const ConfigPlace place{.in_set = true,
-                            .line = state_->assignments,
-                            .column = static_cast<int>(begin) + 1,
-                            .length = static_cast<int>(key.size())};
+    if (key.empty()) assigned.refuse("a key is empty");
+    const ConfigPlace place = assigned.key_place(begin, key.size());
     if (end == equals) {
       value->key = key;
       value->key_place = place;
       put(*map, std::move(value));
       return;
     }
-    map = &descend(*map, key, place, text);
+    map = &descend(*map, key, place, assigned);
     begin = end + 1;
   }
 }

@@ -284,15 +284,27 @@ Experiment read_one(ConfigFile& file, const std::filesystem::path& path) {
   return e;
 }
 
+struct Assignment {
+  std::string text;  // key.key=value
+  AssignmentSource source;
+};
+
 /// What a point changes in its file.
 struct Point {
   std::string label;
-  std::vector<std::string> assignments;
+  std::vector<Assignment> assignments;
+
+  bool has_line(const Location& where) const {
+    return std::ranges::any_of(assignments, [&](const Assignment& a) {
+      const Location& value = a.source.value;
+      return value.file == where.file && (value.line == where.line || a.source.key.line == where.line);
+    });
+  }
 };
 
-std::string join(const std::vector<std::string>& parts) {
+std::string join(const std::vector<Assignment>& parts) {
   std::string out;
-  for (const std::string& part : parts) out += (out.empty() ? "" : " ") + part;
+  for (const Assignment& part : parts) out += (out.empty() ? "" : " ") + part.text;
   return out;
 }
 
@@ -304,13 +316,14 @@ std::vector<Point> read_points(const std::string& path, const std::vector<std::s
   std::vector<Point> points(1);
   if (auto sweep = root.optional_map("sweep")) {
     for (const std::string& key : sweep->keys()) {
-      const auto values = sweep->text_list(key, {});
-      if (values.empty()) sweep->fail(key, "lists no value");
+      ConfigList values = sweep->list(key);
+      if (values.size() == 0) sweep->fail(key, "lists no value");
       std::vector<Point> next;
       for (const Point& point : points)
-        for (const std::string& value : values) {
+        for (size_t i = 0; i < values.size(); ++i) {
           next.push_back(point);
-          next.back().assignments.push_back(fmt::format("{}={}", key, value));
+          next.back().assignments.push_back(
+              {fmt::format("{}={}", key, values.text(i)), {sweep->key_location(key), values.location(i)}});
         }
       points = std::move(next);
     }
@@ -320,8 +333,13 @@ std::vector<Point> read_points(const std::string& path, const std::vector<std::s
     for (size_t i = 0; i < list->size(); ++i) {
       ConfigMap map = list->map(i);
       Point point;
-      for (const std::string& key : map.keys())
-        if (key != "name") point.assignments.push_back(fmt::format("{}={}", key, map.raw(key)));
+      for (const std::string& key : map.keys()) {
+        if (key == "name") continue;
+        const std::string value = map.raw(key);
+        if (value.empty()) map.fail(key, "no single value; a list or mapping is given as text in quotes");
+        point.assignments.push_back(
+            {fmt::format("{}={}", key, value), {map.key_location(key), map.location(key)}});
+      }
       point.label = map.text("name", join(point.assignments));
       points.push_back(std::move(point));
     }
@@ -332,6 +350,42 @@ std::vector<Point> read_points(const std::string& path, const std::vector<std::s
   return points;
 }
 
+/// The problems of all points, each once.
+class PointProblems {
+ public:
+  void add(const Point& point, const ConfigError& error) {
+    for (const Problem& problem : error.problems()) {
+      const auto known = std::ranges::find_if(found_, [&](const Found& f) {
+        return f.problem.message == problem.message && to_string(f.problem.where) == to_string(problem.where);
+      });
+      if (known != found_.end())
+        ++known->points;
+      else
+        found_.push_back({problem, point.has_line(problem.where) ? "" : point.label, 1});
+    }
+  }
+  /// A problem of some of `points` points that does not stand in their own lines names the first of them.
+  void raise_any(size_t points) {
+    if (found_.empty()) return;
+    std::vector<Problem> problems;
+    for (Found& f : found_) {
+      if (f.points < points && !f.label.empty())
+        f.problem.message += fmt::format(" (point '{}'{})", f.label,
+                                         f.points == 1 ? "" : fmt::format(" and {} more", f.points - 1));
+      problems.push_back(std::move(f.problem));
+    }
+    throw ConfigError(std::move(problems));
+  }
+
+ private:
+  struct Found {
+    Problem problem;
+    std::string label;  // of the first point; empty when it stands in the point's own lines
+    size_t points = 0;
+  };
+  std::vector<Found> found_;
+};
+
 }  // namespace
 
 Grouping Experiment::grouping() const {
@@ -340,15 +394,22 @@ Grouping Experiment::grouping() const {
 
 std::vector<Experiment> read_experiments(const std::string& path, const std::vector<std::string>& overrides) {
   std::vector<Experiment> experiments;
-  for (const Point& point : read_points(path, overrides)) {
-    ConfigFile file = ConfigFile::load(path);
-    for (const std::string& assignment : overrides) file.set(assignment);
-    for (const std::string& assignment : point.assignments) file.set(assignment);
-    Experiment e = read_one(file, path);
-    file.finish();
-    e.label = point.label;
-    experiments.push_back(std::move(e));
+  const std::vector<Point> points = read_points(path, overrides);
+  PointProblems problems;
+  for (const Point& point : points) {
+    try {
+      ConfigFile file = ConfigFile::load(path);
+      for (const std::string& assignment : overrides) file.set(assignment);
+      for (const Assignment& assignment : point.assignments) file.set(assignment.text, assignment.source);
+      Experiment e = read_one(file, path);
+      file.finish();
+      e.label = point.label;
+      experiments.push_back(std::move(e));
+    } catch (const ConfigError& error) {
+      problems.add(point, error);
+    }
   }
+  problems.raise_any(points.size());
   return experiments;
 }
 

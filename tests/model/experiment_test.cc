@@ -151,6 +151,63 @@ TEST_F(ExperimentFile, BackgroundTrafficIsOverlaid) {
   EXPECT_EQ(account(plan).total(*phase).bytes, 15 * 1000);  // 15 ranks to rank 0
 }
 
+/// Without the name of the file, which differs from run to run.
+std::string without(const std::string& path, std::string text) {
+  for (size_t at; (at = text.find(path)) != std::string::npos;) text.erase(at, path.size());
+  return text;
+}
+
+TEST_F(ExperimentFile, ProblemsOfPointsStandInTheirLinesOrNameThePoint) {
+  const std::string error = error_of(
+      "program: {kind: dispatch}\n"
+      "points:\n"
+      "  - {name: good, shape.topk: 2}\n"
+      "  - {name: large, shape.topk: 40}\n"
+      "  - {name: typo, shape.topkk: 2}\n"
+      "  - {name: odd, shape.experts: 33}\n"
+      "  - {name: nested, sim.events: \"[{kind: rank_speed, rank: 1, factr: 0.5}]\"}\n"
+      "  - name: through\n"
+      "    shape.topk.x: 3\n");
+  EXPECT_EQ(without(path_, error),
+            ":3:8: error: the shape breaks these limits:\n"
+            "  experts is 33, not a multiple of ranks 16; nearest allowed: 32 or 48 (point 'odd')\n"
+            "shape: {experts: 32, topk: 4, hidden: 256, tokens_per_rank: 8}\n"
+            "       ^\n"
+            ":7:31: error: 'topk' is 40, allowed 1 .. 32\n"
+            "  - {name: large, shape.topk: 40}\n"
+            "                              ^~\n"
+            ":8:24: error: unknown key 'topkk' in 'shape' (did you mean 'topk'?)\n"
+            "  - {name: typo, shape.topkk: 2}\n"
+            "                       ^~~~~\n"
+            ":10:32: error: missing key 'factor' in 'sim.events[0]'\n"
+            "  - {name: nested, sim.events: \"[{kind: rank_speed, rank: 1, factr: 0.5}]\"}\n"
+            "                               ^\n"
+            ":10:32: error: unknown key 'factr' in 'sim.events[0]' (did you mean 'factor'?)\n"
+            "  - {name: nested, sim.events: \"[{kind: rank_speed, rank: 1, factr: 0.5}]\"}\n"
+            "                               ^~~~~\n"
+            ":12:5: error: cannot set 'shape.topk.x=3': 'shape.topk' is '4', not a mapping\n"
+            "    shape.topk.x: 3\n"
+            "    ^~~~~~~~~~~~");
+}
+
+TEST_F(ExperimentFile, ProblemsOfSweepsStandAtTheValueAndComeOnce) {
+  EXPECT_EQ(without(path_, error_of("program: {kind: dispatch}\n"
+                                    "sweep: {shape.topk: [2, 40], shape.hidden: [256, 512]}\n")),
+            ":5:25: error: 'topk' is 40, allowed 1 .. 32\n"
+            "sweep: {shape.topk: [2, 40], shape.hidden: [256, 512]}\n"
+            "                        ^~");
+  EXPECT_NE(error_of("program: {kind: dispatch}\nsweep: {shape.hidden: [256, 31], shape.topk: [2, 3]}\n")
+                .find("(point 'shape.hidden=31 shape.topk=2' and 1 more)"),
+            std::string::npos);
+}
+
+TEST_F(ExperimentFile, AListInAPointIsGivenAsText) {
+  EXPECT_EQ(without(path_, error_of("program: {kind: dispatch}\npoints: [{sim.events: [1, 2]}]\n")),
+            ":5:23: error: no single value; a list or mapping is given as text in quotes\n"
+            "points: [{sim.events: [1, 2]}]\n"
+            "                      ^");
+}
+
 TEST_F(ExperimentFile, ProblemsOfAllSectionsComeTogether) {
   const std::string text = error_of(
       "program: {kind: dispatch, num_biases: 3, num_sms: 500}\nrouting: {kind: unifrom}\nrun: {on: [gpu]}\n");
