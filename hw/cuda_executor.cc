@@ -102,11 +102,8 @@ std::string CudaExecutor::why_not_nvlink(const Plan& plan) const {
   if (const std::string reason = why_interpreted(plan, shape_, kernels::kMaxRanks); !reason.empty())
     return reason;
   if (!options_.nvlink.make_world) return "this build has no NCCL";
-  if (gpus_.together < shape_.ranks)
-    return fmt::format("{} ranks, {} GPU{} each other's memory{}{}", shape_.ranks, gpus_.together,
-                       gpus_.together == 1 ? " that reaches" : "s that reach",
-                       gpus_.reason.empty() ? "" : ": ", gpus_.reason);
-  return "";
+  const std::string why = why_not_together(gpus_.peers, shape_.ranks);
+  return why.empty() || gpus_.reason.empty() ? why : why + ": " + gpus_.reason;
 }
 
 Trace CudaExecutor::run(const Plan& plan) {

@@ -16,22 +16,9 @@ constexpr std::chrono::seconds kLimit{60};  // the first call of CUDA on a host 
 
 struct Answer {
   int32_t count = 0;
-  int32_t together = 0;
+  PeerAccess peers;
   char reason[256] = {};
 };
-
-/// Ends before the first GPU that one of those before it does not reach, or that does not reach it.
-int32_t count_together(int32_t count) {
-  for (int32_t b = 0; b < count; ++b)
-    for (int32_t a = 0; a < b; ++a) {
-      int there = 0;
-      int back = 0;
-      check(cudaDeviceCanAccessPeer(&there, a, b), "peer access");
-      check(cudaDeviceCanAccessPeer(&back, b, a), "peer access");
-      if (there == 0 || back == 0) return b;
-    }
-  return count;
-}
 
 }  // namespace
 
@@ -41,10 +28,10 @@ VisibleGpus visible_gpus() {
   const auto outcomes = run_ranks(1, kLimit, [&](Rank, Meeting&) {
     std::string_view reason;
     answer->count = device_count(&reason);
-    answer->together = std::min(answer->count, 1);
+    answer->peers = PeerAccess(std::min(answer->count, 1));
     reason.copy(answer->reason, sizeof answer->reason - 1);
     try {
-      answer->together = count_together(answer->count);
+      answer->peers = ask_peer_access(answer->count);
     } catch (const Error& error) {  // the parent has used CUDA
       std::string_view(error.what()).copy(answer->reason, sizeof answer->reason - 1);
     }
@@ -52,7 +39,7 @@ VisibleGpus visible_gpus() {
   });
   if (const std::string failed = failures(outcomes); !failed.empty())
     throw Error(ErrorKind::environment, "the process that counts GPUs: " + failed);
-  return {.count = answer->count, .together = answer->together, .reason = answer->reason};
+  return {.count = answer->count, .peers = answer->peers, .reason = answer->reason};
 }
 
 }  // namespace plumb::hw

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <string>
 
+#include "hw/peer_access.h"
+
 namespace plumb::hw {
 
 struct VisibleGpus {
   int32_t count = 0;
-  int32_t together = 0;  // GPUs 0 .. together - 1 all reach each other's memory
-  std::string reason;    // why count is 0, or why nobody knows who reaches whom (together is 1 then)
+  PeerAccess peers;    // of all of them, or of the first when nobody knows who reaches whom
+  std::string reason;  // why count is 0, or why nobody knows
 };
 
 /// GPUs as a forked process sees them. Once this process has used CUDA, forked ones cannot: reason says so.

@@ -71,7 +71,7 @@ class Cases {
     add_copy_engine();
     add_launches();
     add_chases();
-    if (probe_.has_peers) add_flags();
+    if (probe_.has_peers()) add_flags();
     std::vector<Case> cases;
     for (size_t i = 0; i < points_.size(); ++i) cases.push_back({points_[i], &probe_.points[i].time});
     for (size_t i = 0; i < times_.size(); ++i) cases.push_back({times_[i], &probe_.times[i].time});
@@ -79,7 +79,7 @@ class Cases {
   }
 
   void verify_movers() {
-    for (const Route& route : routes_of(probe_.has_peers))
+    for (const Route& route : routes_of(probe_.has_peers()))
       for (const Mover mover : {Mover::copy, Mover::bulk_copy})
         if (route.drivers.size() == 1) verify(route, mover);
   }
@@ -134,7 +134,7 @@ class Cases {
   }
 
   void add_movers() {
-    for (const Route& route : routes_of(probe_.has_peers))
+    for (const Route& route : routes_of(probe_.has_peers()))
       for (int32_t m = 0; m < kernels::kMovers; ++m) {
         const auto mover = static_cast<Mover>(m);
         if (!suits(route, mover)) continue;
@@ -159,7 +159,7 @@ class Cases {
   }
 
   void add_copy_engine() {
-    for (const Route& route : routes_of(probe_.has_peers)) {
+    for (const Route& route : routes_of(probe_.has_peers())) {
       if (route.is_pull()) continue;
       for (const int64_t kib : {64, 1024, 16 << 10, 512 << 10}) {
         const int64_t bytes = kib << 10;
@@ -213,7 +213,7 @@ class Cases {
     };
     add_time("load_local", "a dependent load of 4 bytes from 256 MiB of the own memory",
              [chase](int32_t) { return chase(0, 0); });
-    if (probe_.has_peers)
+    if (probe_.has_peers())
       add_time("load_peer", "a dependent load of 4 bytes from 256 MiB of the peer's memory",
                [chase](int32_t) { return chase(0, 1); });
   }
@@ -279,7 +279,7 @@ Probe run_probe(const ProbeOptions& options) {
   const auto begin = Clock::now();
   Probe probe;
   describe_system(probe);
-  ProbeRig rig(probe.gpus, probe.has_peers, kSeed);
+  ProbeRig rig(probe.gpus, probe.has_peers(), kSeed);
   Cases cases(rig, probe);
   cases.verify_movers();
   const std::vector<Case> all = cases.all();

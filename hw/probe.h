@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "hw/peer_access.h"
+
 namespace plumb::hw {
 
 struct ProbeOptions {
@@ -51,7 +53,7 @@ struct Probe {
   int32_t cuda_driver = 0, cuda_runtime = 0;  // as CUDA codes them, 13000 = 13.0
   std::string date;                           // of the measurement, YYYY-MM-DD
   int32_t gpus = 1;
-  bool has_peers = false;  // all pairs reach each other's memory
+  PeerAccess peers{};  // of `gpus` GPUs
   int32_t sms = 0;
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
@@ -62,6 +64,8 @@ struct Probe {
   std::vector<ProbeTime> times{};
   double seconds = 0;  // that the probe took
 
+  /// Whether there are several GPUs, and all reach each other's memory.
+  bool has_peers() const { return gpus > 1 && peers.together() == gpus; }
   /// The point of that name with the most bytes; null when it was not measured.
   const ProbePoint* find(std::string_view how, std::string_view path, std::string_view way,
                          int32_t sms) const;

@@ -56,12 +56,10 @@ class Writer {
   }
 
   std::string scale_up() const {
-    if (probe_.gpus > 1 && !probe_.has_peers)
-      throw Error(
-          ErrorKind::environment,
-          fmt::format("{} GPUs that do not reach each other's memory make no scale-up domain; show one with "
-                      "CUDA_VISIBLE_DEVICES",
-                      probe_.gpus));
+    if (probe_.gpus > 1 && !probe_.has_peers())
+      throw Error(ErrorKind::environment,
+                  fmt::format("{} GPUs make no scale-up domain, as {} do not reach each other's memory; {}",
+                              probe_.gpus, probe_.peers.missing_pairs(), probe_.peers.advice()));
     std::string text = "\nscale_up:\n";
     if (probe_.gpus == 2)
       text += fmt::format("  topology: pairs\n  ranks: 2\n  cables: [{{between: [0, 1], count: {}}}]\n",

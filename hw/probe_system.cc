@@ -51,16 +51,6 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-bool all_reach_each_other(int32_t gpus) {
-  for (int32_t a = 0; a < gpus; ++a)
-    for (int32_t b = 0; b < gpus; ++b) {
-      int can = 1;
-      if (a != b) check(cudaDeviceCanAccessPeer(&can, a, b), "access to a peer");
-      if (can == 0) return false;
-    }
-  return gpus > 1;
-}
-
 }  // namespace
 
 Links links_of(std::string_view text) {
@@ -106,7 +96,7 @@ void describe_system(Probe& probe) {
   // Two bits a clock on each wire of the bus.
   probe.memory_gbs = 2.0 * attribute(cudaDevAttrMemoryClockRate, 0) * 1e3 *
                      attribute(cudaDevAttrGlobalMemoryBusWidth, 0) / 8 * 1e-9;
-  probe.has_peers = all_reach_each_other(probe.gpus);
+  probe.peers = ask_peer_access(probe.gpus);
   check(cudaDriverGetVersion(&probe.cuda_driver), "version of the driver");
   check(cudaRuntimeGetVersion(&probe.cuda_runtime), "version of the runtime");
   probe.driver = driver_version();

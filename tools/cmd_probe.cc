@@ -45,7 +45,7 @@ Json probe_json(const hw::Probe& probe) {
               {"environment",
                {{"gpu", probe.gpu},
                 {"gpus", probe.gpus},
-                {"peers", probe.has_peers},
+                {"peers", probe.has_peers()},
                 {"sms", probe.sms},
                 {"l2_bytes", probe.l2_bytes},
                 {"memory_bytes", probe.memory_bytes},

@@ -20,10 +20,11 @@ using plumb::test::HostCase;
 
 constexpr int kDiffers = 2;
 
-#define PLUMB_NEED_TWO_GPUS()                                                                    \
-  do {                                                                                           \
-    const VisibleGpus gpus_ = visible_gpus();                                                    \
-    if (gpus_.together < 2) GTEST_SKIP() << gpus_.together << " GPUs together " << gpus_.reason; \
+#define PLUMB_NEED_TWO_GPUS()                                                      \
+  do {                                                                             \
+    const VisibleGpus gpus_ = visible_gpus();                                      \
+    if (gpus_.peers.together() < 2)                                                \
+      GTEST_SKIP() << gpus_.peers.together() << " GPUs together " << gpus_.reason; \
   } while (false)
 
 /// Random cases of two ranks, each process with its own rank. Returns the exit code of the process.
@@ -75,7 +76,7 @@ Trace run_in(WorldChoice world, const HostCase& c, const Plan& plan) {
   return executor.run(plan);
 }
 
-TEST(GpuNvlink, TheExecutorGivesEachRankAGpuAndJoinsTheirTraces) {
+TEST(FieldCases, B42_RanksTakeAGpuEachWithoutANicAndTheTraceSaysSo) {
   PLUMB_NEED_TWO_GPUS();
   for (const ProgramKind kind : {ProgramKind::dispatch, ProgramKind::combine, ProgramKind::round_trip}) {
     HostCase c = direct_case(kind, 2);
@@ -123,7 +124,7 @@ TEST(GpuNvlink, ARankWhoseBytesDifferEndsTheRunInItsError) {
 
 TEST(GpuNvlink, TooFewGpusAreAnErrorWhenAskedForAndTheLocalWorldElse) {
   if (visible_gpus().count == 0) GTEST_SKIP() << "no CUDA device: " << visible_gpus().reason;
-  const int32_t together = visible_gpus().together;
+  const int32_t together = visible_gpus().peers.together();
   const HostCase c = direct_case(ProgramKind::dispatch, 16);
   if (together >= 16) GTEST_SKIP() << "there are " << together << " GPUs";
   const std::string why = fmt::format("16 ranks, {} GPU{} other's memory", together,

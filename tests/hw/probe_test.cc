@@ -18,11 +18,13 @@ Probe made_up(int32_t gpus) {
               .cuda_runtime = 13000,
               .date = "2026-01-02",
               .gpus = gpus,
-              .has_peers = gpus > 1,
+              .peers = PeerAccess(gpus),
               .sms = 100,
               .memory_gbs = 4000,
               .links = 18,
               .link_gbs = 26.5};
+  for (int32_t b = 1; b < gpus; ++b)
+    for (int32_t a = 0; a < b; ++a) probe.peers.join(a, b);
   const auto add = [&](const char* how, const char* path, const char* way, int32_t sms, double gbs) {
     const double us = 16000 / gbs;
     probe.points.push_back({how, path, way, sms, 16'000'000, true, {us, us * 0.99, us * 1.01, 9}});
@@ -85,6 +87,24 @@ TEST(Probe, OneGpuMakesAMachineWithoutANetwork) {
   const Machine m = read(machine_file(made_up(1), "probed", nullptr));
   EXPECT_EQ(m.ranks(), 1);
   EXPECT_TRUE(m.scale_up.rate.source.starts_with("assumed")) << m.scale_up.rate.source;
+}
+
+TEST(FieldCases, B43_TwoIslandsAreNoScaleUpDomainAndOneOfThemIs) {
+  Probe probe = made_up(8);
+  probe.peers = PeerAccess(8);
+  for (const int32_t first : {0, 4})
+    for (int32_t a = first; a < first + 4; ++a)
+      for (int32_t b = first; b < a; ++b) probe.peers.join(a, b);
+  try {
+    machine_file(probe, "probed", nullptr);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::environment);
+    EXPECT_EQ(std::string(error.what()),
+              "8 GPUs make no scale-up domain, as 0-4, 0-5, 0-6, 0-7, 1-4, 1-5, 1-6, 1-7 and 8 more do not "
+              "reach each other's memory; GPUs 0, 1, 2, 3 do; CUDA_VISIBLE_DEVICES chooses");
+  }
+  EXPECT_EQ(read(machine_file(made_up(4), "island", nullptr)).ranks_per_node(), 4);
 }
 
 TEST(Probe, SpreadIsMedianAndTenths) {

@@ -101,8 +101,8 @@ TEST(RankRecord, LedgerAndWaitsNameTheirRanks) {
 
 TEST(VisibleGpus, AreCountedInAProcessOfTheirOwnOrTheReasonIsGiven) {
   const VisibleGpus gpus = visible_gpus();
-  EXPECT_LE(gpus.together, gpus.count);
-  EXPECT_EQ(gpus.together > 0, gpus.count > 0);
+  EXPECT_LE(gpus.peers.together(), gpus.count);
+  EXPECT_EQ(gpus.peers.together() > 0, gpus.count > 0);
   EXPECT_TRUE(gpus.count > 0 || !gpus.reason.empty());
 }
 
