@@ -49,7 +49,8 @@ void FlowEngine::check_settings() const {
       fail_usage("flow network: headers of {} and {} bytes; a packet has a header of at least 1 byte",
                  network.first_header_bytes, network.next_header_bytes);
     const Injection& injection = network.injection;
-    if (injection.queue_pairs < 1) fail_usage("flow network: {} queue pairs", injection.queue_pairs);
+    if (injection.queue_pairs < 1)
+      fail_usage("flow network: {} queue pairs; allowed: 1 or more", injection.queue_pairs);
     if (!(injection.queue_pair_share > 0 && injection.queue_pair_share <= 1))
       fail_usage("flow network: a queue pair fills {} of its link, allowed is more than 0, at most 1",
                  injection.queue_pair_share);

@@ -7,6 +7,7 @@
 #include "sim/packet_network.h"
 #include "tests/sim/fabrics.h"
 #include "tests/sim/script.h"
+#include "tests/sim/site.h"
 
 namespace plumb::sim {
 namespace {
@@ -273,6 +274,74 @@ TEST(FieldCases, B30_FencedSignalCostsARoundTrip) {
   // After its data landed: the acknowledgement's way back and the signal's own way, at least the short path's
   // twice.
   for (size_t i = 0; i < data.size(); ++i) EXPECT_GE(signal[i], data[i] + 2 * 1'900'000);
+}
+
+/// 16 ranks on 2 nodes, all of whose 2304 tokens choose the experts of rank 0.
+Plan all_to_one_rank() {
+  Shape shape = shape_of(16, 2304, 16);
+  shape.topk = 8;
+  shape.hidden = 256;
+  std::vector<int32_t> table;
+  for (int64_t row = 0; row < shape.total_tokens(); ++row)
+    for (int32_t k = 0; k < shape.topk; ++k) table.push_back(k);
+  const Routing routing = Routing::from_table(shape, std::move(table));
+  const Program program{.kind = ProgramKind::dispatch, .mode = Mode::direct, .num_sms = 12};
+  return build_plan({.shape = shape, .routing = routing, .program = program, .grouping = {16, 8}});
+}
+
+TEST(FieldCases, B38_AHotExpertFillsItsLinkWhateverTheQueueDepth) {
+  const Site site(machine_of(2, SwitchedDomain{.ranks = 8, .planes = 1},
+                             FatTree{.down = {8, 2}, .up = {8, 0}, .radix = 16, .rail_optimized = false}, 8));
+  const Plan plan = all_to_one_rank();
+  const PhaseId remote = *plan.find_phase("remote"), near = *plan.find_phase("dispatch");
+  int64_t rows = 0, bytes = 0;  // bytes from the other node
+  for (const Op& op : plan.ops()) {
+    if (op.phase != remote && op.phase != near) continue;
+    EXPECT_EQ(op.dst, 0);
+    rows += op.rows;
+    if (op.phase == remote) bytes += op.bytes;
+  }
+  EXPECT_EQ(rows, 16 * 2304);
+  for (const int32_t depth : {1, 128, 1024}) {
+    SimOptions options;
+    options.queue_pairs = depth;
+    const Trace trace = site.run(plan, options);
+    EXPECT_EQ(difference(plan, account(plan), trace.ledger), "") << depth;
+    // At least a header of 26 bytes on each packet of 4096 that reaches rank 0's NIC of 50 GB/s; the packets
+    // of a chunk's end are shorter, and the first chunk is staged before.
+    const double floor = static_cast<double>(bytes) * (1 + 26.0 / 4096) / 50e9;
+    EXPECT_GE(trace.phase_times[remote].time.value, floor) << depth;
+    EXPECT_LE(trace.phase_times[remote].time.value, floor * 1.04) << depth;
+  }
+}
+
+TEST(FieldCases, B39_MoreMessagesThanTheQueueHoldsArriveInOrder) {
+  const Fabric fabric = star(2);
+  for (const int32_t depth : {1, 128, 256, 65535, 65536}) {
+    Script traffic;
+    int64_t bytes = 0;
+    for (uint64_t i = 0; i < 300; ++i) {
+      traffic.add({.src = 0, .dst = 1, .bytes = 3 * 4096, .cookie = i});
+      bytes += 3 * 4096;
+    }
+    PacketSettings settings = packet_settings();
+    settings.networks[1].injection.queue_pairs = depth;
+    PacketNetwork network(fabric, settings, traffic);
+    network.wake_all();
+    network.run();
+    EXPECT_EQ(network.counts().payload_bytes, bytes);
+    ASSERT_EQ(traffic.arrivals.size(), 300u) << depth;
+    for (uint64_t i = 0; i < 300; ++i) EXPECT_EQ(traffic.arrivals[i].message.cookie, i) << depth;
+  }
+}
+
+TEST(FieldCases, B39_AQueueOfNoDepthIsRefused) {
+  Script traffic;
+  PacketSettings settings = packet_settings();
+  settings.networks[1].injection.queue_pairs = 0;
+  const Fabric fabric = star(2);
+  EXPECT_EQ(error_of([&] { PacketNetwork(fabric, settings, traffic); }),
+            "packet network: 0 queue pairs; allowed: 1 or more");
 }
 
 }  // namespace
