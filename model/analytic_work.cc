@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "model/error.h"
+#include "model/token_pools.h"
 
 namespace plumb::detail {
 namespace {
@@ -156,12 +157,27 @@ PhaseSet streamed_phases(const Plan& plan) {
   return out;
 }
 
+/// Phases in which each of two ranks sends the other so many rows that our combine pushes most of them
+/// (pushed_rows()), where it reads fewer.
+PhaseSet pushed_phases(const Plan& plan) {
+  PhaseSet out;
+  const Program& program = plan.program();
+  if (plan.grouping().ranks != 2 || (program.expand && !program.multiple_reduction)) return out;
+  for (const Op& op : plan.ops()) {
+    const bool is_sent = op.kind == OpKind::put && op.link == Link::scale_up;
+    const int32_t sms = plan.phases()[op.phase].sms;
+    if (is_sent && sms > 0 && pushed_rows(op.rows, sms) > 0) out.set(op.phase);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, const Costs& costs) {
   const bool asks_streams =
       std::any_of(costs.sm.factors.begin(), costs.sm.factors.end(), [](const auto& f) { return f.streamed; });
   const PhaseSet streamed = asks_streams ? streamed_phases(plan) : PhaseSet();
+  const PhaseSet pushed = pushed_phases(plan);
   const double usable = machine.scale_up.rate.value.value * costs.scale_up_share.value;
   const BytesPerSecond rate = sm_rate(costs.sm, machine.gpu.name).value_or(machine.gpu.sm_write_rate.value);
   std::vector<PhaseRates> all;
@@ -176,7 +192,8 @@ std::vector<PhaseRates> phase_rates(const Plan& plan, const Machine& machine, co
         out.sm_per_row[static_cast<size_t>(link)] = costs.sm.row_time.value.value * factor;
         out.sm_per_byte[static_cast<size_t>(link)] = rate.value > 0 ? factor / rate.value : 0;
       }
-      if (const SmFeed* feed = sm_feed(costs.sm, phase.name); feed != nullptr && usable > 0) {
+      if (const SmFeed* feed = sm_feed(costs.sm, phase.name, pushed[all.size()]);
+          feed != nullptr && usable > 0) {
         const auto local = static_cast<size_t>(Link::local);
         out.feed_per_byte[static_cast<size_t>(Link::scale_up)] =
             1 / (part_of_link(*feed, std::max(sms, 1.0)) * usable);

@@ -105,6 +105,7 @@ class Writer {
     };
     for (const SmFeed& f : feeds) {
       out_ += fmt::format("    - phases: {}\n", list_of(f.phases));
+      if (f.pushed) out_ += "      pushed: true\n";
       value("share", CostKind::share, f.share);
       value("half_sms", CostKind::count, f.half_sms);
       value("own_rows", CostKind::share, f.own_rows);

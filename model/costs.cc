@@ -62,7 +62,8 @@ SmCosts read_sm(ConfigMap map, SmCosts out) {
       out.feeds.push_back({.phases = entry.text_list("phases", {}),
                            .share = entry.sourced<double>("share", kShare, standard.share),
                            .half_sms = entry.sourced<double>("half_sms", kHalfSms, standard.half_sms),
-                           .own_rows = entry.sourced<double>("own_rows", kShare, standard.own_rows)});
+                           .own_rows = entry.sourced<double>("own_rows", kShare, standard.own_rows),
+                           .pushed = entry.flag("pushed", false)});
       if (out.feeds.back().phases.empty())
         entry.fail("phases", "'phases' is empty: the feed would never apply");
     }
@@ -175,9 +176,9 @@ double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu
   return factor;
 }
 
-const SmFeed* sm_feed(const SmCosts& sm, std::string_view phase) {
+const SmFeed* sm_feed(const SmCosts& sm, std::string_view phase, bool pushed) {
   for (const SmFeed& entry : sm.feeds)
-    if (is_listed(entry.phases, phase)) return &entry;
+    if (is_listed(entry.phases, phase) && (pushed || !entry.pushed)) return &entry;
   return nullptr;
 }
 

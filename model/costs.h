@@ -37,6 +37,7 @@ struct SmFeed {
   /// Part of the SM time of the phase's own rows that adds to the time of the link, in plans with phase
   /// `copy`.
   Sourced<double> own_rows{};
+  bool pushed = false;  // only where holders push most of the rows that the phase reads (pushed_rows())
 };
 
 /// What the SMs of a rank pay for the rows that they move: (rows x row_time + bytes / rate) x factor / SMs.
@@ -47,7 +48,7 @@ struct SmCosts {
   Sourced<Seconds> row_time;
   std::vector<SmRate> rates;  // the first that names the GPU; none: the machine's sm_write_rate
   std::vector<SmFactor> factors;
-  std::vector<SmFeed> feeds;  // the first that names a phase; none: SMs take all that the link gives
+  std::vector<SmFeed> feeds;  // the first that fits a phase; none: SMs take all that the link gives
 };
 
 /// Time that is paid once in a plan, when the first of `phases` starts.
@@ -103,8 +104,9 @@ std::optional<BytesPerSecond> sm_rate(const SmCosts& sm, std::string_view gpu);
 /// Product of the factors that name both the phase and the GPU; `streamed`: whether the phase follows another
 /// one over a `stream` edge.
 double sm_factor(const SmCosts& sm, std::string_view phase, std::string_view gpu, bool streamed);
-/// The feed that names the phase, nullptr when there is none.
-const SmFeed* sm_feed(const SmCosts& sm, std::string_view phase);
+/// The first feed that names the phase and fits it, nullptr when there is none. `pushed`: whether its rows
+/// are.
+const SmFeed* sm_feed(const SmCosts& sm, std::string_view phase, bool pushed);
 /// Part of a scale-up link's usable rate that `sms` SMs of a rank can use: with a share of 1 and half_sms of
 /// 2, 16 SMs reach 16 / 18 of it.
 double part_of_link(const SmFeed& feed, double sms);

@@ -244,6 +244,25 @@ TEST(Analytic, SmsFeedALinkAtARateOfTheirNumber) {
   expect_seconds(site().estimate(plan, costs).total, 25e-6);  // 20 us / 0.8
 }
 
+TEST(Analytic, RowsOfACombineThatArePushedHaveAFeedOfTheirOwn) {
+  // From 48 SMs and 32 rows an SM on: 1536 rows, two ranks.
+  Costs costs;
+  costs.fill_links = {};
+  costs.sm.links = {};
+  costs.sm.feeds = {{.phases = {"up"}, .share = {.value = 0.8, .source = ""}, .pushed = true},
+                    {.phases = {"up"}, .share = {.value = 0.5, .source = ""}}};
+  const auto time_of = [&](int32_t ranks, int32_t sms, int32_t rows) {
+    Plan plan = empty_plan(ranks);
+    plan.add_phase(sm_phase("up", sms));
+    plan.add(put(0, 0, 1, Link::scale_up, 8'000'000, rows));
+    return site().estimate(plan, costs).total;
+  };
+  expect_seconds(time_of(2, 48, 1536), 25e-6);  // 20 us / 0.8
+  expect_seconds(time_of(2, 48, 1535), 40e-6);
+  expect_seconds(time_of(2, 47, 4096), 40e-6);
+  expect_seconds(time_of(4, 64, 4096), 40e-6);
+}
+
 TEST(Analytic, CopiesAndSumsUseMemory) {
   // A copy of 40 MB reads and writes 80 MB: 20 us at 4000 GB/s, 25 us at 80 % of it. A sum reads 40 MB and
   // writes 10 rows of 1 MB.

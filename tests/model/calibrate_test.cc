@@ -497,7 +497,8 @@ TEST(CalibrateFile, WithoutAStartBesideItHoldsAllValues) {
   start.sm.feeds = {{.phases = {"up"},
                      .share = {.value = 0.9, .source = "assumed for a test"},
                      .half_sms = {},
-                     .own_rows = {.value = 0.25, .source = "assumed for a test"}}};
+                     .own_rows = {.value = 0.25, .source = "assumed for a test"},
+                     .pushed = true}};
   const Points p = sizes(costs_of(0.7, 5));
   const Calibration c = calibrate(p.points, start, {.fit = kShareAndFixed});
   const Costs read = folder.reload("fitted", to_yaml(c, {.name = "fitted", .extends = ""}));
@@ -517,6 +518,7 @@ TEST(CalibrateFile, WithoutAStartBesideItHoldsAllValues) {
   EXPECT_EQ(read.sm.feeds[0].share.value, 0.9);
   EXPECT_EQ(read.sm.feeds[0].half_sms.value, 0);
   EXPECT_EQ(read.sm.feeds[0].own_rows.value, 0.25);
+  EXPECT_TRUE(read.sm.feeds[0].pushed);
   EXPECT_EQ(read.scale_up_share.value, c.parameters[0].after);
   EXPECT_EQ(to_yaml(read, ""), to_yaml(c.costs, ""));
 }

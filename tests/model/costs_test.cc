@@ -40,16 +40,18 @@ TEST(Costs, FeedsAndStreamedFactorsAreRead) {
       "name: mine\nsm:\n  factors: [{phases: [copy], streamed: true, factor: {value: 2, source: assumed "
       "here}}]\n"
       "  feeds:\n    - {phases: [disp*], half_sms: {value: 2, source: assumed here}}\n"
+      "    - {phases: [up], pushed: true, share: {value: 0.95, source: assumed here}}\n"
       "    - {phases: [up], share: {value: 0.9, source: assumed here}}\n",
       "costs.yaml");
   const Costs costs = read_costs(file.root());
   file.finish();
   EXPECT_EQ(sm_factor(costs.sm, "copy", "any", true), 2);
   EXPECT_EQ(sm_factor(costs.sm, "copy", "any", false), 1);
-  ASSERT_NE(sm_feed(costs.sm, "dispatch"), nullptr);
-  EXPECT_EQ(part_of_link(*sm_feed(costs.sm, "dispatch"), 6), 6.0 / 8);
-  EXPECT_EQ(part_of_link(*sm_feed(costs.sm, "up"), 6), 0.9);
-  EXPECT_EQ(sm_feed(costs.sm, "combine"), nullptr);
+  ASSERT_NE(sm_feed(costs.sm, "dispatch", false), nullptr);
+  EXPECT_EQ(part_of_link(*sm_feed(costs.sm, "dispatch", false), 6), 6.0 / 8);
+  EXPECT_EQ(part_of_link(*sm_feed(costs.sm, "up", false), 6), 0.9);
+  EXPECT_DOUBLE_EQ(part_of_link(*sm_feed(costs.sm, "up", true), 6), 0.95);
+  EXPECT_EQ(sm_feed(costs.sm, "combine", false), nullptr);
   EXPECT_TRUE(load_costs(kCosts, "plumb").sm.feeds.empty());  // absent by default
 }
 
