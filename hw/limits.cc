@@ -106,7 +106,7 @@ kernels::WindowMap window_map(const BufferLimits& l, bool has_far_peers) {
   map.dispatch_calls = area(2 * ranks * kSignalBytes);
   map.combine_calls = area(2 * ranks * kSignalBytes);
   map.landed = area(l.expand ? copies * kSignalBytes : 0);
-  const int64_t returned = has_far_peers && l.ranks == 2 ? most_pushed_rows(l.max_tokens) : 0;
+  const int64_t returned = are_two_apart(l.ranks, has_far_peers) ? most_pushed_rows(l.max_tokens) : 0;
   map.home = area(returned * kSignalBytes);
   map.x = area(rows * bf16_row);
   map.scales = area(scale_column_packs(l) * l.scale_packs * 4);

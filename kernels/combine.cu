@@ -73,7 +73,8 @@ struct CombineShared {
   int32_t* slot_begin;       // [ranks]
   const int32_t* row_begin;  // [experts], expand
 };
-constexpr int32_t kBehindRings = 232448 - kRingBytes - 128;  // of 227 KiB, less static words
+/// Of the 227 KiB that a block of sm_90 may have (CUDA C++ programming guide), less static words.
+constexpr int32_t kBehindRings = 227 * 1024 - kRingBytes - 128;
 
 PLUMB_HD constexpr int32_t experts_kept(const CombineParams& p) {
   const int32_t experts = p.expand ? int32_t{p.context.experts} : 0;
@@ -315,8 +316,8 @@ cudaError_t launch_capacity(std::span<const CombineParams> ranks, const Launch& 
 }  // namespace
 
 bool may_push(const CombineParams& p, int32_t sms) {
-  const bool is_one_row = !p.expand || p.multiple_reduction;
-  return p.has_far_peers && p.context.ranks == 2 && is_one_row && pushed_rows(p.context.max_tokens, sms) > 0;
+  return are_two_apart(p.context.ranks, p.has_far_peers) && returns_one_row(p.expand, p.multiple_reduction) &&
+         pushed_rows(p.context.max_tokens, sms) > 0;
 }
 
 cudaError_t launch_combine(std::span<const CombineParams> ranks, const Launch& launch) {

@@ -37,7 +37,7 @@ constexpr int32_t kDealtApart = 3, kDealtTogether = 2;
 static_assert(kGroupedTokens * kDealtTogether / 4 >= kOwnMovers);  // each warp is dealt a row
 
 __device__ __forceinline__ bool shares_tokens(const auto& p) {
-  return p.may_share && p.has_far_peers && p.context.ranks == 2;
+  return p.may_share && are_two_apart(p.context.ranks, p.has_far_peers);
 }
 
 __device__ __forceinline__ TokenPools pools_of(const auto& p) {

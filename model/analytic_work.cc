@@ -162,7 +162,9 @@ PhaseSet streamed_phases(const Plan& plan) {
 PhaseSet pushed_phases(const Plan& plan) {
   PhaseSet out;
   const Program& program = plan.program();
-  if (plan.grouping().ranks != 2 || (program.expand && !program.multiple_reduction)) return out;
+  if (!are_two_apart(plan.grouping().ranks, true) ||
+      !returns_one_row(program.expand, program.multiple_reduction))
+    return out;
   for (const Op& op : plan.ops()) {
     const bool is_sent = op.kind == OpKind::put && op.link == Link::scale_up;
     const int32_t sms = plan.phases()[op.phase].sms;

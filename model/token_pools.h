@@ -54,6 +54,17 @@ PLUMB_HD constexpr int32_t own_blocks_of(int32_t blocks) {
   return quarter < kFewestOwn ? kFewestOwn : quarter < kMostOwn ? quarter : kMostOwn;
 }
 
+/// Two ranks on GPUs of their own, for which sharing and pushing were measured to pay.
+PLUMB_HD constexpr bool are_two_apart(int32_t ranks, bool has_far_peers) {
+  return has_far_peers && ranks == 2;
+}
+
+/// Whether a rank holds one row for each token of a peer in a combine, not one for each selection. Only such
+/// rows are pushed.
+PLUMB_HD constexpr bool returns_one_row(bool expand, bool multiple_reduction) {
+  return !expand || multiple_reduction;
+}
+
 /// Of `rows` rows that a rank holds for its peer on another GPU, the first ones that a combine pushes home at
 /// most; the peer reads the others, while the last of these land.
 PLUMB_HD constexpr int32_t most_pushed_rows(int32_t rows) { return rows - rows / 8; }

@@ -251,8 +251,8 @@ TEST(Analytic, RowsOfACombineThatArePushedHaveAFeedOfTheirOwn) {
   costs.sm.links = {};
   costs.sm.feeds = {{.phases = {"up"}, .share = {.value = 0.8, .source = ""}, .pushed = true},
                     {.phases = {"up"}, .share = {.value = 0.5, .source = ""}}};
-  const auto time_of = [&](int32_t ranks, int32_t sms, int32_t rows) {
-    Plan plan = empty_plan(ranks);
+  const auto time_of = [&](int32_t ranks, int32_t sms, int32_t rows, const Program& program = {}) {
+    Plan plan(program, {ranks, ranks});
     plan.add_phase(sm_phase("up", sms));
     plan.add(put(0, 0, 1, Link::scale_up, 8'000'000, rows));
     return site().estimate(plan, costs).total;
@@ -261,6 +261,9 @@ TEST(Analytic, RowsOfACombineThatArePushedHaveAFeedOfTheirOwn) {
   expect_seconds(time_of(2, 48, 1535), 40e-6);
   expect_seconds(time_of(2, 47, 4096), 40e-6);
   expect_seconds(time_of(4, 64, 4096), 40e-6);
+  // A row for each selection is read.
+  expect_seconds(time_of(2, 64, 4096, {.expand = true, .multiple_reduction = true}), 25e-6);
+  expect_seconds(time_of(2, 64, 4096, {.expand = true, .multiple_reduction = false}), 40e-6);
 }
 
 TEST(Analytic, CopiesAndSumsUseMemory) {

@@ -201,6 +201,14 @@ TEST_F(ExperimentFile, ProblemsOfSweepsStandAtTheValueAndComeOnce) {
             std::string::npos);
 }
 
+TEST_F(ExperimentFile, AProblemOfAllPointsNamesNone) {
+  EXPECT_EQ(without(path_, error_of("program: {kind: dispatch, kin: 1}\n"
+                                    "points: [{shape.topk: 2}, {shape.topk: 4}]\n")),
+            ":4:27: error: unknown key 'kin' in 'program' (did you mean 'kind'?)\n"
+            "program: {kind: dispatch, kin: 1}\n"
+            "                          ^~~");
+}
+
 TEST_F(ExperimentFile, AListInAPointIsGivenAsText) {
   EXPECT_EQ(without(path_, error_of("program: {kind: dispatch}\npoints: [{sim.events: [1, 2]}]\n")),
             ":5:23: error: no single value; a list or mapping is given as text in quotes\n"
